@@ -21,6 +21,8 @@ func (r *records) checkID(i, k int) error {
 		return fmt.Errorf("the id %s is a floating-point number that stands for several whole numbers, so large is it; write ids as whole numbers or texts (pandas: df.astype(\"Int64\") before there are floats, DuckDB: CAST(id AS VARCHAR))", id)
 	case number && lines:
 		return errExponent(id)
+	case r.isHeader(i):
+		return errors.New("the header is here again, as where tables were put together with theirs; leave it out (tail -qn +2 b.csv c.csv >>a.csv)")
 	}
 	return checkText(id, quoted)
 }

@@ -59,6 +59,7 @@ type records struct {
 	at    []uint32 // where each record begins, for errors; of a table that is no text, its number in the batch
 	spans []span   // rows × width
 
+	wanted []int  // the columns, by their places in the table
 	floats []bool // of a table that is no text: which of the wanted columns hold floating-point numbers
 }
 
@@ -78,6 +79,16 @@ func (r *records) quoted(i, k int) bool {
 	}
 	from := r.spans[i*r.width+k].from
 	return from > 0 && r.buf[from-1] == '"'
+}
+
+// isHeader tells whether row i has the names of its columns, of two at least.
+func (r *records) isHeader(i int) bool {
+	for k, c := range r.wanted {
+		if r.t.names == nil || r.t.names[c] != string(r.field(i, k)) {
+			return false
+		}
+	}
+	return len(r.wanted) > 1
 }
 
 // errorf reports what is wrong with row i.
@@ -131,7 +142,7 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 			case <-ctx.Done():
 				return false
 			}
-			b.records = records{t: t, buf: b.buf[:0], line: line, width: len(wanted), at: b.at[:0], spans: b.spans[:0]}
+			b.records = records{t: t, buf: b.buf[:0], line: line, wanted: wanted, width: len(wanted), at: b.at[:0], spans: b.spans[:0]}
 			b.done, b.err = make(chan struct{}), fill(&b.records)
 			work <- b
 			order <- b

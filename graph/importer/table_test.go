@@ -125,6 +125,8 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 		"JSON, texts like numbers":          {"e.jsonl", `{"src":1000,"dst":"1e3"}`, Options{}, []string{"1000>1e3"}, ""},
 		"hashes like numbers":               {"e.csv", "src,dst\n1000,1e3\n007,7\n", Options{}, []string{"007>7", "1000>1e3"}, ""},
 		"whole numbers and decimals":        {"e.csv", "src,dst\n7,1\n5,7.00\n", Options{}, nil, "the ids 7 and 7.00 both occur"},
+		"a header again":                    {"e.csv", "src,dst\n0,5\nsrc,dst\n5,7\n", Options{}, nil, "line 3: the header is here again"},
+		"nodes called as columns":           {"e.csv", "src,dst\nsrc,5\n5,dst\n", Options{}, []string{"5>dst", "src>5"}, ""},
 		"JSON, nested":                      {"e.jsonl", `{"src":{"id":1},"dst":2}`, Options{}, nil, `take it out (jq -c 'del(.["src"])')`},
 		"rows of several lengths":           {"e.csv", "src,dst\n0,5\n1,2,3\n", Options{}, nil, "line 3: 3 columns"},
 		"nodes by number":                   {"e.csv", "0,5\n5,7\n", Options{NumNodes: 9}, plain, ""},
