@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,14 +48,7 @@ func (m *Model) read(ds *graph.Dataset, log *slog.Logger) (*graph.Dataset, error
 	case made == nil:
 		log.Warn("the data does not say which columns its features were made of: they are taken for those that the model was trained on", "file", m.path)
 	default:
-		bad := differentColumns("", learnt.Nodes, made.Nodes)
-		if m.about.Model.EdgeDim > 0 {
-			bad = append(bad, differentColumns("edges' ", learnt.Edges, made.Edges)...)
-		}
-		if more := len(bad) - mostTold; more > 0 {
-			bad = append(bad[:mostTold], fmt.Sprintf("and %d columns more", more))
-		}
-		if bad != nil {
+		if bad := learnt.Unlike(made, m.about.Model.EdgeDim > 0); bad != nil {
 			return nil, fmt.Errorf("%w: the features of %s are not made as those that %s was trained on: %s; import the tables again with --recipe %[3]s", ErrConfig, ds.Name, m.path, strings.Join(bad, "; "))
 		}
 	}
@@ -67,41 +59,6 @@ func (m *Model) read(ds *graph.Dataset, log *slog.Logger) (*graph.Dataset, error
 		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, ds.Name, err)
 	}
 	return &copied, nil
-}
-
-// mostTold is how many columns an error tells of.
-const mostTold = 6
-
-// differentColumns says which columns were made otherwise than those that were learnt.
-func differentColumns(of string, learnt, made []importer.FeatureColumn) (bad []string) {
-	names := func(columns []importer.FeatureColumn) (all []string) {
-		for _, c := range columns {
-			all = append(all, c.Column)
-		}
-		return all
-	}
-	was, is := names(learnt), names(made)
-	for i, name := range was {
-		k := slices.Index(is, name)
-		if k < 0 {
-			bad = append(bad, fmt.Sprintf("there is no %scolumn %q", of, name))
-			continue
-		}
-		x, _ := json.Marshal(learnt[i]) // plain data always encodes
-		y, _ := json.Marshal(made[k])
-		if string(x) != string(y) {
-			bad = append(bad, fmt.Sprintf("the %scolumn %q is another %s: its values, means or scale are others", of, name, learnt[i].Kind))
-		}
-	}
-	for _, name := range is {
-		if !slices.Contains(was, name) {
-			bad = append(bad, fmt.Sprintf("the model does not know the %scolumn %q", of, name))
-		}
-	}
-	if bad == nil && !slices.Equal(was, is) {
-		bad = append(bad, fmt.Sprintf("the %scolumns are in another order, %s in place of %s", of, strings.Join(is, ", "), strings.Join(was, ", ")))
-	}
-	return bad
 }
 
 // labels returns l, of data made by one recipe or nil, with the classes of the model, made by another or nil.

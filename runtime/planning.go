@@ -104,7 +104,7 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	s := r.sizes()
 	request := r.request()
 	if r.cfg.precision == cpu.BFloat16 && r.device == nil {
-		s.BF16Rate = bf16Rate(r.set, request.Threads)
+		s.BF16Rate = cpu.BF16Rate(r.set, request.Threads)
 	}
 	if err := r.checkMemory(&s); err != nil {
 		return nil, err
@@ -179,12 +179,12 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 			b, err = r.probe(ctx, s, loads)
 		}
 		if err == nil && here {
-			before = stretches(r.data.ds.Graph.Indptr)
+			before = r.data.ds.Graph.Stretches()
 		}
 		return err
 	})
 	if before != nil {
-		s.MostEntries = func(rows int64) int64 { return mostEntries(before, n, rows) }
+		s.MostEntries = func(rows int64) int64 { return graph.MostEntries(before, n, rows) }
 	}
 	switch {
 	case err != nil && (loads || ctx.Err() != nil):
@@ -205,25 +205,6 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 		s.Inference = nil
 	}
 	return context.Cause(ctx)
-}
-
-// stretch is of how many nodes that follow each other entries are counted.
-const stretch = 1 << 8
-
-// stretches counts the entries before each stretch of nodes, and all.
-func stretches(indptr []int64) (before []int64) {
-	for i := 0; i < len(indptr)-1; i += stretch {
-		before = append(before, indptr[i])
-	}
-	return append(before, indptr[len(indptr)-1])
-}
-
-// mostEntries returns, of n nodes, the most entries of so many rows that begin at a multiple of as many, or up to two stretches more.
-func mostEntries(before []int64, n, rows int64) (most int64) {
-	for i := int64(0); i < n; i += max(rows, 1) {
-		most = max(most, before[(min(i+rows, n)+stretch-1)/stretch]-before[i/stretch])
-	}
-	return most
 }
 
 // drawAll is of up to how many edges a graph is where batches of whole neighbourhoods, which may be nearly all of it, are sampled to plan with.

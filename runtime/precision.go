@@ -2,13 +2,10 @@ package runtime
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/klauspost/cpuid/v2"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/pool"
 )
 
 // checkPrecision reports a precision that the processor's kernel set does not have here.
@@ -24,27 +21,6 @@ func (c *settings) checkPrecision(set cpu.Set) error {
 	}
 	return fmt.Errorf("%w: precision: bf16 needs a processor with AVX512_BF16, and this one (%s) has none: use --precision float32, or compute in portable Go with %s=go, slowly",
 		ErrConfig, cpuid.CPU.BrandName, cpu.SetVariable)
-}
-
-// bf16Rate measures how many products in bfloat16 kernels make in the time of one
-// in float32: on some processors with the instructions fewer than one.
-func bf16Rate(set cpu.Set, threads int) float64 {
-	const n = 256
-	p := pool.New(threads)
-	defer p.Close()
-	a, b, c := cpu.NewMatrix[float32](n, n), cpu.NewMatrix[float32](n, n), cpu.NewMatrix[float32](n, n)
-	took := func(precision cpu.Precision) time.Duration {
-		x := cpu.NewExec(p, set)
-		x.SetPrecision(precision)
-		best := time.Duration(math.MaxInt64)
-		for range 4 { // memory grows in the first
-			began := time.Now()
-			cpu.Gemm(x, c, a, false, b, false, cpu.Epilogue[float32]{})
-			best = min(best, max(time.Since(began), 1))
-		}
-		return best
-	}
-	return took(cpu.Float32).Seconds() / took(cpu.BFloat16).Seconds()
 }
 
 // newExec returns an Exec on the processor with the run's kernels and precision, which is the

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -399,27 +398,11 @@ func (d *Description) check(model compute.Spec, c *Config) error {
 	if task != d.Task {
 		bad = append(bad, fmt.Sprintf("task is %s, and the model's %s", task, d.Task))
 	}
-	now, was := reflect.ValueOf(architecture(model)), reflect.ValueOf(architecture(d.Model))
-	for i := range now.NumField() {
-		f := now.Type().Field(i)
-		if !f.IsExported() || now.Field(i).Interface() == was.Field(i).Interface() {
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if called, ok := specNames[name]; ok {
-			name = called
-		}
-		bad = append(bad, fmt.Sprintf("%s is %v, and the model's %v", strings.ReplaceAll(name, "_", "-"), show(now.Field(i)), show(was.Field(i))))
-	}
+	bad = append(bad, model.Unlike(d.Model)...)
 	if bad == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
-}
-
-// specNames are the names of a Spec's fields for those who do not know it.
-var specNames = map[string]string{
-	"in_dim": "the data's number of features", "out_dim": "the number of outputs", "edge_dim": "edge-features (columns)", "decoder": "decoder-layers",
 }
 
 func named(all []string) string {
@@ -427,39 +410,6 @@ func named(all []string) string {
 		return "none"
 	}
 	return strings.Join(all, ", ")
-}
-
-func show(v reflect.Value) any {
-	if v.Kind() == reflect.String && v.Len() == 0 {
-		return "none"
-	}
-	return v.Interface()
-}
-
-// architecture is s with defaults named, and without what only training depends on: equal
-// for models that compute the same of the same parameters.
-func architecture(s compute.Spec) compute.Spec {
-	s.Dropout, s.InputDropout, s.AttentionDropout = 0, 0, 0
-	s.GCNNorm, s.ScaleSums, s.WeightAttention = "", false, false
-	for _, x := range []struct {
-		field *string
-		empty string
-	}{{&s.Aggregation, "mean"}, {&s.Combine, "add"}, {&s.Activation, "relu"}, {&s.LinkDecoder, "dot"}} {
-		if *x.field == "" {
-			*x.field = x.empty
-		}
-	}
-	s.Heads = max(s.Heads, 1)
-	if s.OutHeads == s.Heads {
-		s.OutHeads = 0
-	}
-	if s.Hops == 0 {
-		s.Hops = 2
-	}
-	if s.Decoder == 0 && (s.JumpingKnowledge != "" || s.Model == "mixhop" || s.Combine == "concat") {
-		s.Decoder = 1
-	}
-	return s
 }
 
 // describe reads the description in a file's metadata; nil: there is none.
