@@ -274,10 +274,11 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	}
 }
 
-// Last reports whether this node yields what it holds, and nobody is there to take it.
+// Last reports whether this node yields what it holds, and nobody is there to take it. Who holds nothing any more has given it away,
+// even if all others are on their way out as well by now.
 func (k *Keeper) Last(v *membership.View) bool {
 	me, in := v.Member(k.o.Plane.Node())
-	return in && me.Yield && len(keepers(v)) == 0
+	return in && me.Yield && len(me.Shards) > 0 && len(keepers(v)) == 0
 }
 
 // Close ends the holding; the shards' other holders go on.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -139,4 +140,26 @@ func TestLeaveByDifferentViews(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who yields and has given all away is not the last, whoever else is on its way out.
+func TestLast(t *testing.T) {
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "b", Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	k := &Keeper{o: Options{Plane: p}}
+	a, b := membership.Info{Node: "a", Kinds: []string{PartKind}, Shards: []int{1}}, membership.Info{Node: "b", Kinds: []string{PartKind}, Yield: true, Shards: []int{0}}
+	is := func(want bool) {
+		t.Helper()
+		if got := k.Last(&membership.View{Members: []membership.Info{a, b}}); got != want {
+			t.Errorf("%v of %+v and %+v", got, a, b)
+		}
+	}
+	is(false)
+	a.Yield = true
+	is(true)
+	b.Shards, a.Shards = nil, []int{0, 1}
+	is(false)
 }
