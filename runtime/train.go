@@ -103,7 +103,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			t.clock.Keep(max(n, traceSpans))
 		}
 		err = explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) }))
-		t.replicator.end()
+		t.replicator.End()
 		err = errors.Join(err, t.trace(err))
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
@@ -142,21 +142,21 @@ type trainCall struct {
 	updater          *updater
 	clock            clock.Recorder
 	began            time.Time
-	piping           time.Duration  // wall time that the pipeline was let run
-	samplers         int            // the most that ever worked
-	unlock           func() error   // the checkpoint directory
-	unsaved          error          // why an interrupted run has no last checkpoint
-	incompletePrefix bool           // the steps that were applied are not a prefix of their epoch
-	lateness         []int64        // steps by staleness
-	group            training.Group // the newest; nil: there was none, or this process is alone
-	unshared         bool           // the newest checkpoint could not be published
-	due              int64          // the step of the newest checkpoint that there should be
-	replicator       *replicator    // of checkpoints; nil: none was needed
-	team             training.Team  // of a cluster; nil: this process is alone
-	unaudited        bool           // it resumed from a state whose audits had not come back
-	mem              *resident      // of the pipeline that runs
-	rows             RowStats       // of those before
-	first            []float32      // the parameters that the run began with; read only
+	piping           time.Duration          // wall time that the pipeline was let run
+	samplers         int                    // the most that ever worked
+	unlock           func() error           // the checkpoint directory
+	unsaved          error                  // why an interrupted run has no last checkpoint
+	incompletePrefix bool                   // the steps that were applied are not a prefix of their epoch
+	lateness         []int64                // steps by staleness
+	group            training.Group         // the newest; nil: there was none, or this process is alone
+	unshared         bool                   // the newest checkpoint could not be published
+	due              int64                  // the step of the newest checkpoint that there should be
+	replicator       *checkpoint.Replicator // of checkpoints; nil: none was needed
+	team             training.Team          // of a cluster; nil: this process is alone
+	unaudited        bool                   // it resumed from a state whose audits had not come back
+	mem              *resident              // of the pipeline that runs
+	rows             RowStats               // of those before
+	first            []float32              // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
