@@ -166,8 +166,9 @@ func (d *Device) Kernels() string {
 
 // Describe is a line for people.
 func (d *Device) Describe() string {
+	version := d.driver.version.Load()
 	return fmt.Sprintf("cuda:%d, %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, driver for CUDA %d.%d",
-		d.Number, d.Name, d.Capability/10, d.Capability%10, d.Processors, float64(d.Memory)/(1<<30), d.driver.version/1000, d.driver.version%1000/10)
+		d.Number, d.Name, d.Capability/10, d.Capability%10, d.Processors, float64(d.Memory)/(1<<30), version/1000, version%1000/10)
 }
 
 // Bytes is the device's memory.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -77,7 +78,7 @@ var names = [entries]string{
 // driver is the library, loaded and initialised.
 type driver struct {
 	functions [entries]uintptr
-	version   int // of CUDA, as 1000·major + 10·minor
+	version   atomic.Int32 // of CUDA, as 1000·major + 10·minor; asked for whenever a device is opened
 }
 
 var (
@@ -111,9 +112,9 @@ func load() (*driver, error) {
 	if code := d.raw(cuDriverGetVersion, uintptr(unsafe.Pointer(&version))); code != 0 {
 		return nil, d.failure(cuDriverGetVersion, "", -1, code)
 	}
-	if d.version = int(version); d.version < leastVersion {
+	if d.version.Store(version); version < leastVersion {
 		return nil, fmt.Errorf("cuda: the driver is for CUDA %d.%d; this program needs %d.%d or newer: install a newer driver, or use --device cpu",
-			d.version/1000, d.version%1000/10, leastVersion/1000, leastVersion%1000/10)
+			version/1000, version%1000/10, leastVersion/1000, leastVersion%1000/10)
 	}
 	if code := d.raw(cuInit, 0); code != 0 {
 		return nil, d.failure(cuInit, "", -1, code)
