@@ -218,12 +218,17 @@ func (f *fit) add(o *Options, b []byte) {
 	}
 }
 
+// lists reports whether the values look like lists.
+func (f *fit) lists() bool {
+	return f.other != "" && strings.Contains("[({", f.other[:1]) && f.numbers == 0
+}
+
 // unused says of a column that is not used why, and how it would be.
 func (f *fit) unused() string {
 	switch {
 	case f.asked || f.number:
 		return ""
-	case f.other != "" && strings.Contains("[({", f.other[:1]) && f.numbers == 0:
+	case f.lists():
 		return "not used: lists; give each of their values a column of its own"
 	case f.numbers <= f.others:
 		return fmt.Sprintf("not used: words (--feature %s:category or %[1]s:text takes them)", clip(f.Column))
@@ -238,6 +243,9 @@ func (f *fit) settle(path string) (use bool, err error) {
 	}
 	if !f.asked && (!f.number || !f.seen) {
 		return false, nil
+	}
+	if f.Kind == "" && f.lists() {
+		return false, dataerr.Bad("%s: the column %q has lists, like %q; give each of their values a column of its own, or say what they are (%[2]s:category, %[2]s:text)", path, clip(f.Column), f.other)
 	}
 	if f.Kind == "" {
 		switch {

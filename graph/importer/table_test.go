@@ -220,6 +220,7 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"decimal commas":       {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
 		"decimal commas asked": {"id;x\na;0,5\nb;1,5\n", Options{Features: []string{"x"}}, "--decimal-comma"},
 		"commas in numbers":    {"id;x\na;0,5\nb;1,5\n", Options{Features: []string{"x:number"}}, "x:category, x:text"},
+		"lists asked for":      {"id;x\na;[1,2]\nb;[3]\n", Options{Features: []string{"x"}}, `the column "x" has lists, like "[1,2]"`},
 		"thousands":            {"id,x\na,\"1,000\"\nb,\"2,500\"\n", Options{}, "between thousands"},
 		"a column by no name":  {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
 		"a label by its name":  {"id,x,y\na,1,0.5\nb,2,1.25\n", Options{}, "(--label y:number), classes (--label y), or no labels (--label none)"},
