@@ -73,6 +73,10 @@ type Keeper struct {
 	kind   string
 	begun  atomic.Bool // MinNodes were there
 
+	passing sync.Mutex       // of what the store was told
+	passed  [][]string       // who holds each shard
+	known   map[string]int64 // nodes' epochs
+
 	taken, left atomic.Int64
 }
 
@@ -86,8 +90,8 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	}
 	server := NewServer(o.Plane, o.Map, o.Layout)
 	server.Source(o.All)
-	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind}
-	k.store.log = o.Logger
+	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind, known: map[string]int64{}}
+	k.store.log, k.store.refresh = o.Logger, func() { k.pass() }
 	if o.Bring != nil {
 		k.kind, k.store.what, k.store.waiting = PartKind, "pieces", "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
 	}
@@ -330,28 +334,30 @@ func holders(v *membership.View, shards int) [][]string {
 
 // follow tells the store who holds what.
 func (k *Keeper) follow(ctx context.Context) {
-	var last [][]string
-	known := map[string]int64{}
-	for {
-		v, changed := k.o.Member.View()
-		fresh := false
-		for _, m := range v.Members {
-			if m.Node != k.o.Plane.Node() && known[m.Node] != m.Epoch {
-				k.o.Plane.SetPeer(m.Node, m.Data)
-				known[m.Node], fresh = m.Epoch, true
-			}
-		}
-		// A node that is back under its name is asked again, too.
-		if now := holders(v, k.o.Map.Shards()); fresh || !slices.EqualFunc(now, last, slices.Equal) {
-			if err := k.store.SetHolders(now); err != nil {
-				k.o.Logger.Error("shards", "error", err)
-			}
-			last = now
-		}
-		if k.o.Member.Wait(ctx, changed, 0) != nil {
-			return
+	for k.o.Member.Wait(ctx, k.pass(), 0) == nil {
+	}
+}
+
+// pass tells the store who holds what in the newest view, whose next one closes changed.
+func (k *Keeper) pass() (changed <-chan struct{}) {
+	k.passing.Lock()
+	defer k.passing.Unlock()
+	v, changed := k.o.Member.View()
+	fresh := false
+	for _, m := range v.Members {
+		if m.Node != k.o.Plane.Node() && k.known[m.Node] != m.Epoch {
+			k.o.Plane.SetPeer(m.Node, m.Data)
+			k.known[m.Node], fresh = m.Epoch, true
 		}
 	}
+	// A node that is back under its name is asked again, too.
+	if now := holders(v, k.o.Map.Shards()); fresh || !slices.EqualFunc(now, k.passed, slices.Equal) {
+		if err := k.store.SetHolders(now); err != nil {
+			k.o.Logger.Error("shards", "error", err)
+		}
+		k.passed = now
+	}
+	return changed
 }
 
 // again is how long rows or a shard that could not be had are left until the

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -67,6 +68,46 @@ func TestTellLost(t *testing.T) {
 	if a.keeper.TellLost(v); !strings.Contains(said.String(), "pieces=[1] were-at=[b]") {
 		t.Errorf("piece 1 was at b, and a says %q", said.String())
 	}
+}
+
+// What a node has heard of holders its reads know, though the task that passes it on to them has not run yet: they ask the holders, and warn of nothing.
+func TestReachKnowsWhatIsHeard(t *testing.T) {
+	_, whole, m, l := sharedOut(t, graph.Float32, 4)
+	store := membership.NewMemStore()
+	defer store.Close()
+	p, member := join(t, store, "a")
+	k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &keeperNode{p, member, k}
+	defer a.exit(t)
+	k.cancel()
+	k.tasks.Wait()
+	ctx, cancel := context.WithCancelCause(within(t))
+	defer cancel(nil)
+	k.store.log = slog.New(slog.NewTextHandler(ends(cancel), nil))
+	b := enter(t, store, "b", m, l, 1, whole)
+	defer b.exit(t)
+	if err := k.Ready(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	asked := ""
+	err = k.store.Reach(ctx, []int{0, 1}, func(int) func() error { return nil }, func(_ context.Context, node string, _ []int) error {
+		asked += node
+		return nil
+	})
+	if err != nil || asked != "b" {
+		t.Errorf("%q was asked: %v", asked, err)
+	}
+}
+
+// ends ends a context with what is written.
+type ends context.CancelCauseFunc
+
+func (e ends) Write(b []byte) (int, error) {
+	e(errors.New(string(b)))
+	return len(b), nil
 }
 
 // witness sees whether a node ever says that it has files and is none that holds shards.

@@ -37,6 +37,8 @@ type Store struct {
 	changed chan struct{}
 	told    bool // since the table changed, that a read waits for rows that nobody holds
 
+	refresh func() // calls SetHolders if others are known to hold shards; nil: nothing else is known
+
 	rounds, remote atomic.Int64
 }
 
@@ -198,6 +200,15 @@ func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) fu
 		}
 		if len(homeless) == 0 {
 			continue // other holders may have them
+		}
+		if s.refresh != nil { // who heard of holders first may ask for what is theirs before the table has it
+			s.refresh()
+			s.mu.Lock()
+			behind := s.changed != changed
+			s.mu.Unlock()
+			if behind {
+				continue
+			}
 		}
 		// Nobody that is left holds them: wait until the table changes. A node
 		// that could not be reached is asked again meanwhile: it may be there,
