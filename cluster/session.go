@@ -129,7 +129,7 @@ func (o *Options) suits(run *Run) error {
 
 // spreads reports whether the nodes compute a run's pieces together, rather than batches each.
 func (o *Options) spreads(run *Run) bool {
-	return run.Settings[runData] == dataSet && (o.Config.Sampling.Sampler == "full" || o.Infers)
+	return run.Settings[runData] == dataSet && (o.Config.InPieces() || o.Infers)
 }
 
 // suit reports why this node's roles do not suit a run on data that all nodes may have; ds is that, nil if it is not known yet.

@@ -104,15 +104,19 @@ func (t *PieceTrainer) Use(ctx context.Context, batch func(piece int) PieceBatch
 		for l := range e.halo.active {
 			e.halo.active[l] = layerRows{e.piece.Sources.all(), e.piece.Targets.all()}
 		}
-		e.trim()
+		e.untrim()
 		active[i] = make([]bool, e.piece.Masters)
 		for _, v := range e.batch.Targets {
 			active[i][v] = true
 		}
-		e.core.tape.forget(&e.core.tape.ofWhole) // sums of rows that may not have crossed
+		e.core.tape.forgetSums(&e.core.tape.ofWhole) // of rows that may not have crossed
 	}
 	t.used++
-	for l := len(t.engines[0].core.layers) - 1; l >= 0 && t.engines[0].trims; l-- {
+	layers := len(t.engines[0].core.layers)
+	for l := layers - 1; l >= 0 && t.engines[0].trims; l-- {
+		for i, e := range t.engines {
+			e.trim(l, active[i])
+		}
 		if err := t.search(ctx, fmt.Sprintf("active-%d-%d", t.used, l), l, active); err != nil {
 			return fmt.Errorf("compute: training over pieces: %w", err)
 		}

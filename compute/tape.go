@@ -351,12 +351,18 @@ func (t *Tape[T]) last(blocks []graph.Block) {
 
 // forget gives back what was derived.
 func (t *Tape[T]) forget(d *derived[T]) {
+	t.forgetSums(d)
+	*d = derived[T]{}
+}
+
+// forgetSums has sums of rows made again.
+func (t *Tape[T]) forgetSums(d *derived[T]) {
 	for _, m := range d.sums {
 		if t.mem.free != nil {
 			t.mem.free(m.Data)
 		}
 	}
-	*d = derived[T]{}
+	d.sums = nil
 }
 
 // derivedOf returns where to keep what is derived from b, or nil if b is only

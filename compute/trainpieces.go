@@ -115,8 +115,10 @@ func (t *PieceTrainer) Bytes() (n int64) {
 		for l := range e.halo.active {
 			n += e.halo.active[l].sources.bytes() + e.halo.active[l].targets.bytes()
 		}
-		if b := e.last(); !isWhole(b, e.piece.In) {
-			n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
+		for l := range e.core.layers {
+			if b := &e.blocks[l]; !isWhole(b, e.piece.In) {
+				n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
+			}
 		}
 	}
 	return n
@@ -182,22 +184,33 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 // last returns the last layer's block.
 func (e *pieceEngine) last() *graph.Block { return &e.blocks[len(e.core.layers)-1] }
 
-// trim has the last layer's block have no rows but those of the batch's targets, if they have so few of the edges that it is worth their copy: nothing
-// reads what it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it.
-func (e *pieceEngine) trim() {
-	in, b := e.piece.In, e.last()
-	b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
+// untrim has all blocks have all rows.
+func (e *pieceEngine) untrim() {
+	in := e.piece.In
+	for l := range e.core.layers {
+		b := &e.blocks[l]
+		b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
+	}
 	e.core.tape.last(e.blocks)
-	if !e.trims {
-		return
+}
+
+// trim has a layer's block have no rows but those of active nodes, if they have so few of the edges that it is worth their copy: nothing reads what
+// it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it. Layers before the last share a transpose, and are
+// trimmed where those of their own take little beside it.
+func (e *pieceEngine) trim(l int, active []bool) {
+	in, b := e.piece.In, &e.blocks[l]
+	worth := int64(8)
+	if l == len(e.core.layers)-1 {
+		worth = 2
 	}
 	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
 	sum := int64(0)
-	for _, v := range e.batch.Targets {
-		left[v+1] = in.Indptr[v+1] - in.Indptr[v]
-		sum += left[v+1]
+	for v, is := range active {
+		if is {
+			left[v+1] = in.Indptr[v+1] - in.Indptr[v]
+			sum += left[v+1]
+		}
 	}
-	const worth = 2
 	if worth*sum > int64(len(in.Indices)) {
 		return
 	}

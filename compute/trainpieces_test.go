@@ -210,6 +210,13 @@ func TestPieceGradientBytes(t *testing.T) {
 			t.Fatalf("%v of %d pairs are active", pairs, all)
 		}
 		use(t, trainer, dividedBatch(pieces, targets, []int32{1, 2, 3}))
+		summed, there := 0, 0 // entries of the first layer
+		for _, e := range trainer.engines {
+			summed, there = summed+len(e.blocks[0].Indices), there+len(e.piece.In.Indices)
+		}
+		if c.lie == "target" && 2*summed > there {
+			t.Errorf("%d of %d entries are summed in the first layer", summed, there)
+		}
 		for step := 1; step <= 2; step++ {
 			if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0); err != nil {
 				t.Fatal(err)

@@ -160,6 +160,9 @@ type SamplingConfig struct {
 	// Inductive has training see the training nodes and the edges between them alone;
 	// evaluation and inference see the whole graph.
 	Inductive bool `yaml:"inductive"`
+	// Hybrid has all pieces of a partition set compute each batch of the sampler khop, where its nodes lie, in place of
+	// one trainer for itself: for batches whose neighbourhoods are much of the graph.
+	Hybrid bool `yaml:"hybrid"`
 
 	BatchSize    int `yaml:"batch-size"`    // seed nodes of a global batch, or links
 	MicroBatches int `yaml:"micro-batches"` // parts a global batch is cut into

@@ -37,6 +37,7 @@ type Divided struct {
 	params  []float32
 	start   string // hash of the parameters that training began with
 	resumed int    // epochs
+	steps   int    // of an epoch
 	spill   string // directory
 	pool    *pool.Pool
 }

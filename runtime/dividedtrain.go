@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -21,14 +22,15 @@ import (
 	"github.com/gnnactor/gnnactor/training/update"
 )
 
-// Train trains on global batches, as a Runtime with the sampler full does: each epoch is one step, on all training nodes, from the
-// parameters that d has. told, which may be nil, hears of each step, by its mean loss and its accuracy on the seeds as they were
+// Train trains on global batches, as a Runtime with the sampler full does, each epoch being one step, on all training nodes; or, with Config.Sampling.Hybrid, on
+// those of the sampler khop. It begins with the parameters that d has. told, which may be nil, hears of each epoch, by its mean loss and its accuracy on the seeds as they were
 // trained; an error of its ends training. All pieces are computed in this process, each by a goroutine of its own, which keeps its
-// activations in memory; they exchange rows and the rows' gradients directly.
+// activations in memory; they exchange rows and the rows' gradients directly. Of a batch rows that its seeds depend on alone are exchanged, and summed where
+// that is worth it; what is computed of a node by itself is of all.
 //
 // The same values are dropped as in one process on the graph of the set's ids, and losses and gradients are its in float32's error. Their
 // bits are a function of the partition: sums over nodes are the pieces', joined in one tree. With Config.Checkpoint each step is
-// kept, as a Runtime's epochs are; a run that goes on from there makes the bits of one that was not interrupted. Patience, keep best, the plateau
+// kept that ends an epoch, as a Runtime's are; a run that goes on from there makes the bits of one that was not interrupted. Patience, keep best, the plateau
 // schedule, micro-batches and ssp, which a Runtime has, are refused.
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
@@ -38,7 +40,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		what  string
 		asked bool
 	}{
-		{"a sampler other than full", c.Sampling.Sampler != "full"},
+		{"a sampler other than full, or khop with hybrid", !c.InPieces()},
+		{"sampler-options temporal", c.sampler.Temporal},
+		{"hybrid batches with batch norm, whose statistics would be of all nodes, or gcn-norm block", c.Sampling.Hybrid && d.model.AllRows()},
 		{"micro-batches", c.Sampling.MicroBatches > 1},
 		{"sync ssp", c.Training.Sync.Asynchronous()},
 		{"inductive", c.Sampling.Inductive},
@@ -50,9 +54,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 	}
 	if bad != nil {
-		return fmt.Errorf("%w: global batches over a partition set do not have: %s", ErrConfig, strings.Join(bad, "; "))
+		return fmt.Errorf("%w: batches that the pieces of a partition set compute together do not have: %s", ErrConfig, strings.Join(bad, "; "))
 	}
-	batch, err := d.batch()
+	nodes, err := d.trained()
 	if err != nil {
 		return err
 	}
@@ -60,9 +64,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	if err != nil {
 		return err
 	}
-	for i := range batch {
-		batch[i].Loss = loss
-	}
+	d.steps = sampling.NumBatches(len(nodes), sampling.Spec{Name: c.Sampling.Sampler}.BatchSize(c.Sampling.BatchSize, len(nodes)))
 	exec := func() *cpu.Exec {
 		x := cpu.NewExec(d.pool, d.kernels)
 		x.SetPrecision(c.precision)
@@ -86,9 +88,6 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return err
 	}
 	defer trainer.Close()
-	if err := trainer.Use(ctx, func(piece int) compute.PieceBatch { return batch[piece] }); err != nil {
-		return err
-	}
 	u := update.New(d.model, c.recipe(), cpu.NewExec(d.pool, d.kernels), d.params, nil)
 	state, err := d.resume(u)
 	if err == nil && places != nil {
@@ -104,25 +103,47 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return nil
 	})
 	defer func() { d.params = u.Params() }()
-	for epoch := int(state.Step); epoch < c.Training.Epochs; epoch++ {
+	var order []uint32 // of the epoch's seeds; nil: all are one batch
+	for first := true; state.Step < int64(c.Training.Epochs*d.steps); first = false {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		u.SetRate(epoch, 1)
-		key := actors.Key(c.Training.Seed, sampling.ID{Phase: "train", Epoch: epoch})
-		grads, stats, err := trainer.Gradient(ctx, u.Params(), key)
+		id := sampling.ID{Phase: "train", Epoch: int(state.Step) / d.steps, Batch: int(state.Step) % d.steps}
+		if d.steps > 1 && (order == nil || id.Batch == 0) {
+			order = sampling.Order(nodes, c.Training.Seed, id.Epoch)
+		}
+		if first || d.steps > 1 {
+			seeds := nodes
+			if d.steps > 1 {
+				seeds = slices.Sorted(slices.Values(sampling.Cut(order, c.Sampling.BatchSize, 1, id.Batch, 0)))
+			}
+			batch, err := d.batch(seeds)
+			if err == nil {
+				err = trainer.Use(ctx, func(piece int) compute.PieceBatch {
+					batch[piece].Loss = loss
+					return batch[piece]
+				})
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		u.SetRate(id.Epoch, 1)
+		grads, stats, err := trainer.Gradient(ctx, u.Params(), actors.Key(c.Training.Seed, id))
 		if err != nil {
-			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
+			return fmt.Errorf("%s: %w", id, err)
 		}
 		u.Observe(grads[0])
 		better := c.Cluster.Spread != nil && c.Cluster.Spread.Better()
 		grad, sum, moves, err := trainer.Sum(ctx, grads, stats, better)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
+			return fmt.Errorf("%s: %w", id, err)
 		}
 		u.Apply([][]float32{grad}, sum.Weight)
-		state.BookEpoch(epoch, sum)
-		if c.Checkpoint.Dir != "" {
+		ends := id.Batch == d.steps-1
+		state.Book(id, sum, ends)
+		moves = moves && state.Step < int64(c.Training.Epochs*d.steps)
+		if c.Checkpoint.Dir != "" && (ends || moves) {
 			if err := verified(); err != nil {
 				return err
 			}
@@ -136,12 +157,12 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 				return err
 			}
 		}
-		if told != nil {
-			if err := told(epoch, sum.Loss/sum.Weight, ratio(sum.Correct, sum.Count)); err != nil {
+		if told != nil && ends {
+			if err := told(id.Epoch, state.LastLoss, ratio(state.Last.Correct, state.Last.Count)); err != nil {
 				return err
 			}
 		}
-		if moves && epoch+1 < c.Training.Epochs {
+		if moves {
 			if c.Checkpoint.Dir == "" {
 				b, err := d.encode(state, u)
 				if err != nil {
@@ -149,7 +170,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 				}
 				c.Cluster.Spread.Keep(b)
 			}
-			return fmt.Errorf("%w after %s", training.ErrMoves, sampling.ID{Phase: "train", Epoch: epoch})
+			return fmt.Errorf("%w after %s", training.ErrMoves, id)
 		}
 	}
 	return verified()
@@ -162,21 +183,26 @@ func (d *Divided) SpillTo(dir string) { d.spill = dir }
 // Resumed returns how many epochs the last Train found done in a checkpoint.
 func (d *Divided) Resumed() int { return d.resumed }
 
-// identify says what global batches over the set depend on: where its pieces are computed is no part of that.
+// identify says what batches that the set computes together depend on: where its pieces are computed is no part of that.
 func (d *Divided) identify() Identity {
 	c := &d.cfg
 	if d.start == "" || c.Checkpoint.Dir == "" || !c.Checkpoint.Resume {
 		d.start = d.model.Layout().SHA256(d.params)
 	}
+	size := 0
+	if c.Sampling.Hybrid {
+		size = c.Sampling.BatchSize
+	}
 	return Identity{
-		Data: d.set.Fingerprint(), NormalizeFeatures: c.Data.NormalizeFeatures, Model: d.model.Spec(), Sampler: sampling.Spec{Name: "full"}, Seed: c.Training.Seed,
+		Data: d.set.Fingerprint(), NormalizeFeatures: c.Data.NormalizeFeatures, Model: d.model.Spec(), Sampler: sampling.Spec{Name: c.Sampling.Sampler}, Seed: c.Training.Seed,
+		BatchSize: size, Hybrid: c.Sampling.Hybrid,
 		MicroBatches: 1, Recipe: c.recipe(), Start: d.start, Precision: c.precision.String(), Kernels: d.kernels.String(),
 	}
 }
 
 // expected returns what training can go on from.
 func (d *Divided) expected(id Identity) *checkpoint.Expected {
-	return &checkpoint.Expected{Layout: d.model.Layout(), Identity: id, Steps: 1, OtherKernels: d.cfg.Checkpoint.AllowOtherKernels}
+	return &checkpoint.Expected{Layout: d.model.Layout(), Identity: id, Steps: int64(d.steps), OtherKernels: d.cfg.Checkpoint.AllowOtherKernels}
 }
 
 // encode returns what state makes of a state that u is at.
@@ -197,7 +223,7 @@ func (d *Divided) decode(b []byte, id Identity, u *update.Updater) (*checkpoint.
 	}
 	state.Identity = id
 	u.Restore(state)
-	d.resumed = int(state.Step)
+	d.resumed = int(state.Step) / d.steps
 	return state, nil
 }
 
@@ -230,7 +256,7 @@ func (d *Divided) resume(u *update.Updater) (*checkpoint.State, error) {
 	}
 	saved.Identity = id
 	u.Restore(saved)
-	d.resumed = int(saved.Step)
+	d.resumed = int(saved.Step) / d.steps
 	return saved, nil
 }
 
@@ -281,20 +307,22 @@ func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compu
 	return d.decode(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(said[from]))), size), state.Identity, u)
 }
 
-// batch returns what of the training nodes lies in each piece.
-func (d *Divided) batch() ([]compute.PieceBatch, error) {
+// trained returns the training nodes.
+func (d *Divided) trained() ([]uint32, error) {
 	nodes, err := d.set.Split(0)
 	if err == nil && len(nodes) == 0 {
 		err = errors.New("runtime: the training set is empty; add a train split to the data, say by 'gnnactor import --split random:60/20/20', and divide it again")
 	}
-	if err != nil {
-		return nil, err
+	if first := d.first(); err == nil && first.Labels == nil {
+		err = fmt.Errorf("%w: %s has no labels to learn; add them to the data, and divide it again", ErrNoModel, d.set.Name())
 	}
-	if first := d.first(); first.Labels == nil {
-		return nil, fmt.Errorf("%w: %s has no labels to learn; add them to the data, and divide it again", ErrNoModel, d.set.Name())
-	}
+	return nodes, err
+}
+
+// batch returns what of some nodes lies in each piece.
+func (d *Divided) batch(nodes []uint32) ([]compute.PieceBatch, error) {
 	batch := make([]compute.PieceBatch, len(d.opened))
-	err = graph.Guard(func() error {
+	err := graph.Guard(func() error {
 		table := d.set.Borders().Table()
 		for _, v := range nodes {
 			k := table[v/pieces.Border]

@@ -70,6 +70,9 @@ func optionProblem(sampler, k, v string, err error) error {
 	return fmt.Errorf("sampler-options: %s=%s: %w", k, v, err)
 }
 
+// InPieces reports whether all pieces of a partition set compute each batch together.
+func (c *Config) InPieces() bool { return c.Sampling.Sampler == "full" || c.Sampling.Hybrid }
+
 // samplerSpec returns the sampler's settings.
 func (c *Config) samplerSpec() (sampling.Spec, error) {
 	var s sampling.Spec

@@ -37,7 +37,11 @@ func TestPlanPartsAsTrained(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer trainer.Close()
-			batch, err := d.batch()
+			nodes, err := d.trained()
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch, err := d.batch(nodes)
 			if err != nil {
 				t.Fatal(err)
 			}

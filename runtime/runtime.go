@@ -140,6 +140,9 @@ type Runtime struct {
 // prepares, such as a partition, and what samples batches to plan by stop soon.
 func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	defer func() { err = ofStart(ctx, err) }()
+	if config.Sampling.Hybrid {
+		return nil, fmt.Errorf("%w: hybrid: batches are computed by the pieces of a partition set; leave it out, or divide the data ('gnnactor partition --out DIR')", ErrConfig)
+	}
 	r, err := open(ctx, config)
 	if err != nil {
 		return nil, err

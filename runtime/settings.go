@@ -135,6 +135,7 @@ func (s *SamplingConfig) validate(p *problems) {
 		s.validateOwn(p)
 	}
 	p.inRange("batch-size", s.BatchSize, 1, maxRows)
+	p.check(!s.Hybrid || s.Sampler == "khop", "hybrid: batches of whole neighbourhoods are computed by all pieces together; set sampler to khop, or leave it out")
 	p.inRange("micro-batches", s.MicroBatches, 1, maxMicro)
 	p.check(s.BatchSize < 1 || s.MicroBatches <= s.BatchSize, "micro-batches: %d are more than the seed nodes of the batch-size, %d; each needs one", s.MicroBatches, s.BatchSize)
 	p.inRange("epoch-subgraphs", s.EpochSubgraphs, 0, maxEpochs, "; 0 covers the nodes on average")

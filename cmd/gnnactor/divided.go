@@ -263,7 +263,7 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 		}
 	}
 	if unread != nil {
-		return usagef("%s: global batches over a partition set do not have that; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
+		return usagef("%s: batches that a partition set's pieces compute together do not have that; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
 	}
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {

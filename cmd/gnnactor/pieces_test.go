@@ -58,7 +58,7 @@ func TestPartitionOut(t *testing.T) {
 	for want, args := range map[string][]string{
 		"is a partition set, a graph in pieces": {"partition", "--parts", "2"},
 		"is a partition set; sampling alone":    {"sample"},
-		"global batches over a partition set":   {"train", "--sampler", "full", "--patience", "3"},
+		"pieces compute together do not have":   {"train", "--sampler", "full", "--patience", "3"},
 	} {
 		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s", args[0], code, stderr)

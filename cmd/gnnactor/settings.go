@@ -69,6 +69,7 @@ var settings = []setting{
 	{"batch-size", samplingGroup, "seed nodes of a batch, or links"},
 	{"epoch-subgraphs", samplingGroup, "with node, edge, walk and frontier: subgraphs of an epoch, a micro-batch being one; 0: as many as have, on average, as many nodes as the graph"},
 	{"inductive", samplingGroup, "train on the training nodes and the edges between them alone; evaluation and inference see the whole graph"},
+	{"hybrid", samplingGroup, "with --sampler khop over a partition set: its nodes' pieces compute each batch together, rather than one node for itself; for large batches"},
 	{"negatives", samplingGroup, "with --task link: pairs that no edge joins, per link; 0: 1"},
 	{"keep-target-edges", samplingGroup, "with --task link: pass messages along a batch's own links, too"},
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},

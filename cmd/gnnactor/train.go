@@ -150,7 +150,7 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 	if err := checkDistinct(outputFile{"--save", c.save}, outputFile{"--plot", c.plot}, outputFile{"--trace", cfg.Execution.Trace}, outputFile{"--steps", c.cluster.steps}, outputFile{"--metrics", c.metrics}); err != nil {
 		return err
 	}
-	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
+	if cfg.InPieces() && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
 		return c.trainDivided(cmd.Context(), cmd, cfg)
 	}
 	if c.plot != "" {
@@ -184,7 +184,7 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 		ctx, start = p.Context(), p.Start
 	}
 	if c.scratch != "" {
-		return usagef("--scratch is read where --sampler is full and --data a partition set ('gnnactor partition --out DIR' makes one)")
+		return usagef("--scratch is read where --sampler is full, or khop with --hybrid, and --data a partition set ('gnnactor partition --out DIR' makes one)")
 	}
 	rt, err := start()
 	if err != nil {

@@ -181,10 +181,13 @@ func List(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// BookEpoch books an epoch that is one step.
-func (c *State) BookEpoch(epoch int, s compute.Stats) {
-	a := messages.Applied{ID: sampling.ID{Phase: "train", Epoch: epoch}, Step: int64(epoch), Stats: messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, Last: true}
+// Book books a step with the statistics of its targets; ends: the last of its epoch.
+func (c *State) Book(id sampling.ID, of compute.Stats, ends bool) {
+	a := messages.Applied{ID: id, Step: c.Step, Stats: messages.Stats{Loss: of.Loss, Weight: of.Weight, Correct: of.Correct, Count: of.Count}, Last: ends}
 	c.Chain.Extend(&a)
-	c.Step, c.Ended, c.Last, c.LastLoss = a.Step+1, epoch+1, a.Stats, s.Loss/s.Weight
 	c.Lineage = training.Extend(c.Lineage, 0, a.Step)
+	c.Step++
+	if c.Epoch.Add(a.Stats); ends {
+		c.Ended, c.Last, c.LastLoss, c.Epoch = id.Epoch+1, c.Epoch, c.Epoch.Loss/c.Epoch.Weight, messages.Stats{}
+	}
 }

@@ -28,6 +28,7 @@ type Identity struct {
 	Sampler           sampling.Spec `json:"sampler"`
 	Seed              uint64        `json:"seed"`
 	BatchSize         int           `json:"batch_size"`
+	Hybrid            bool          `json:"hybrid,omitempty"` // all pieces compute each batch
 	MicroBatches      int           `json:"micro_batches"`
 	Reorder           int           `json:"reorder,omitempty"`        // batches of a window
 	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact, or sketch, of micro-batches if there are several

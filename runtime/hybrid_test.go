@@ -1,0 +1,150 @@
+package runtime
+
+import (
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/training"
+)
+
+func hybrid(path, model string) Config {
+	c := DefaultConfig()
+	c.Data.Path, c.Model.Name, c.Model.Hidden, c.Training.Epochs = path, model, 16, 2
+	c.Sampling.Sampler, c.Sampling.Fanouts, c.Sampling.BatchSize, c.Sampling.Hybrid = "khop", nil, 400, true
+	return c
+}
+
+// Batches of whole neighbourhoods that all pieces compute together are one process's, with the same values dropped: losses of each epoch in float32's error,
+// which steps make larger.
+func TestHybrid(t *testing.T) {
+	t.Parallel()
+	path := narrowBlocks(t)
+	for model, cuts := range map[string][]pieces.Options{
+		"gcn":  {{Method: "contiguous", Pieces: 1}, {Method: "contiguous", Pieces: 3}, {Method: "contiguous", Pieces: 4, Edges: pieces.EdgesOnGrid}},
+		"sage": {{Method: "contiguous", Pieces: 2}, {Method: "contiguous", Pieces: 3, Edges: pieces.EdgesAtSource}},
+		"gat":  {{Method: "contiguous", Pieces: 8}},
+	} {
+		cfg := hybrid(path, model)
+		whole := cfg
+		whole.Sampling.Hybrid = false
+		var want []Event
+		for e, err := range started(t, whole).Train(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventEpoch {
+				want = append(want, e)
+			}
+		}
+		for _, cut := range cuts {
+			epochs := 0
+			err := divided(t, cfg, cut).Train(t.Context(), func(epoch int, loss, accuracy float64) error {
+				if e := want[epochs]; epoch != e.Epoch || math.Abs(loss-e.Loss) > 1e-4*e.Loss || math.Abs(accuracy-e.TrainAccuracy) > 0.002 {
+					t.Errorf("%s over %+v: loss %v and accuracy %v of epoch %d, want %v and %v of %d", model, cut, loss, accuracy, epoch, e.Loss, e.TrainAccuracy, e.Epoch)
+				}
+				epochs++
+				return nil
+			})
+			if err != nil || epochs != 2 || len(want) != 2 {
+				t.Errorf("%s over %+v: %d epochs, %v", model, cut, epochs, err)
+			}
+		}
+	}
+}
+
+// here is a Spread whose pieces are all computed here, and are to move after so many steps.
+type here struct {
+	compute.Exchange
+	pieces []*store.Piece
+	kept   []byte
+	steps  int
+}
+
+func (h *here) Mine() (all []int) {
+	for i := range h.pieces {
+		all = append(all, i)
+	}
+	return all
+}
+func (h *here) Piece(i int) *store.Piece { return h.pieces[i] }
+func (h *here) Better() bool             { h.steps--; return h.steps == 0 }
+func (h *here) Keep(state []byte)        { h.kept = state }
+func (h *here) Kept() []byte             { return h.kept }
+
+// Pieces may move in the middle of an epoch, with checkpoints and without, and a run may be stopped after one: parameters and epochs' losses stay the same.
+func TestHybridGoesOn(t *testing.T) {
+	t.Parallel()
+	cfg := hybrid(narrowBlocks(t), "gcn")
+	cut := pieces.Options{Method: "hash", Pieces: 2}
+	d := divided(t, cfg, cut)
+	var want, losses []float64
+	if err := d.Train(t.Context(), func(_ int, loss, _ float64) error { want = append(want, loss); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	set, parameters := d.Set(), d.ParametersSHA256()
+	cfg.Data.Path = set.Dir()
+	keep := func(_ int, loss, _ float64) error { losses = append(losses, loss); return nil }
+	for _, dir := range []string{"", filepath.Join(t.TempDir(), "kept")} {
+		losses = nil
+		cfg.Checkpoint.Dir = dir
+		s := &here{}
+		for i := range set.Pieces() {
+			p, err := set.OpenPiece(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			s.pieces = append(s.pieces, p)
+		}
+		cfg.Cluster.Spread = s
+		for _, s.steps = range []int{3, 4, 0} { // of five an epoch
+			s.Exchange = compute.NewMemoryExchange()
+			moves := s.steps > 0
+			d, err := OpenDivided(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = d.Train(t.Context(), keep)
+			if errors.Is(err, training.ErrMoves) != moves || !moves && (err != nil || !slices.Equal(losses, want) || d.ParametersSHA256() != parameters) {
+				t.Errorf("checkpoints in %q: %v, losses %v, want %v", dir, err, losses, want)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if kept, err := filepath.Glob(filepath.Join(dir, "step-*3.*")); dir != "" && (err != nil || len(kept) != 1) {
+				t.Errorf("what was done when pieces moved is not kept: %v", err)
+			}
+			cfg.Checkpoint.Resume = dir != ""
+		}
+	}
+}
+
+// What hybrid batches do not have is refused by name, and so are they without a partition set, and for samplers that draw.
+func TestHybridRefuses(t *testing.T) {
+	cfg := hybrid(narrowBlocks(t), "gcn")
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "hybrid") {
+		t.Errorf("no partition set: %v", err)
+	}
+	other := cfg
+	other.Sampling.Sampler, other.Sampling.Fanouts = "neighbor", []int{5, 5}
+	if err := other.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "hybrid") {
+		t.Errorf("neighbor: %v", err)
+	}
+	for want, change := range map[string]func(c *Config){
+		"batch norm": func(c *Config) { c.Model.Norm = "batch" },
+		"temporal":   func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
+	} {
+		other := cfg
+		change(&other)
+		if err := divided(t, other, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
