@@ -180,6 +180,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 // memory for. The files have no names and are gone with Train. The bits are the same.
 func (d *Divided) SpillTo(dir string) { d.spill = dir }
 
+// Steps returns how many steps the last Train made of an epoch.
+func (d *Divided) Steps() int { return d.steps }
+
 // Resumed returns how many epochs the last Train found done in a checkpoint.
 func (d *Divided) Resumed() int { return d.resumed }
 

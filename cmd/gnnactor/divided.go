@@ -254,7 +254,7 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 	return err
 }
 
-// trainDivided trains on global batches over the partition set cfg.Data.Path.
+// trainDivided trains on batches that all pieces compute together over the partition set cfg.Data.Path.
 func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config) (err error) {
 	var unread []string
 	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "trace", "steps", "eval-every", "patience", "keep"} {
@@ -263,7 +263,7 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 		}
 	}
 	if unread != nil {
-		return usagef("%s: batches that a partition set's pieces compute together do not have that; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
+		return usagef("%s: where all pieces compute a batch together, over a partition set, that is not there; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
 	}
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {
@@ -314,6 +314,6 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	}
 	return c.printJSON(map[string]any{
 		"test_accuracy": finite(split[2].Accuracy), "valid_accuracy": finite(split[1].Accuracy), "train_loss": finite(last),
-		"epochs": cfg.Training.Epochs, "seconds": took.Seconds(), "batches": cfg.Training.Epochs, "parameters_sha256": d.ParametersSHA256(),
+		"epochs": cfg.Training.Epochs, "seconds": took.Seconds(), "batches": cfg.Training.Epochs * d.Steps(), "parameters_sha256": d.ParametersSHA256(),
 	})
 }

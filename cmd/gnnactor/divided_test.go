@@ -155,6 +155,13 @@ func TestTrainDivided(t *testing.T) {
 	if v := lastLine(t, out); v["parameters_sha256"] != got["parameters_sha256"] || !strings.Contains(said, "resumed after 3 epochs") || strings.Contains(said, "epoch 3 of") {
 		t.Errorf("resumed: %v, want %v; said %s", v, got, said)
 	}
+	batches := []string{"train", "--model", "gcn", "--sampler", "khop", "--batch-size", "200", "--epochs", "2", "--output", "json"}
+	out, _ = mustInvoke(t, append(slices.Clone(batches), "--data", store)...)
+	want = lastLine(t, out)
+	out, _ = mustInvoke(t, append(batches, "--data", set, "--hybrid")...)
+	if got := lastLine(t, out); got["batches"] != want["batches"] || math.Abs(got["train_loss"].(float64)-want["train_loss"].(float64)) > 1e-3 {
+		t.Errorf("hybrid: %v, want %v", got, want)
+	}
 	for _, more := range [][]string{{"--plot", filepath.Join(dir, "x.svg")}, {"--patience", "3"}} {
 		if code, _, stderr := invoke(t, append(append([]string{"train", "--data", set}, args...), more...)...); code == exitDone || !strings.Contains(stderr, "over a partition set") {
 			t.Errorf("%q: exit code %d, %s", more, code, stderr)

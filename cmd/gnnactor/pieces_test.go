@@ -56,9 +56,9 @@ func TestPartitionOut(t *testing.T) {
 	}
 	mustInvoke(t, "train", "--data", set, "--epochs", "1")
 	for want, args := range map[string][]string{
-		"is a partition set, a graph in pieces": {"partition", "--parts", "2"},
-		"is a partition set; sampling alone":    {"sample"},
-		"pieces compute together do not have":   {"train", "--sampler", "full", "--patience", "3"},
+		"is a partition set, a graph in pieces":   {"partition", "--parts", "2"},
+		"is a partition set; sampling alone":      {"sample"},
+		"over a partition set, that is not there": {"train", "--sampler", "full", "--patience", "3"},
 	} {
 		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s", args[0], code, stderr)
