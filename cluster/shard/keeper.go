@@ -343,6 +343,9 @@ func (k *Keeper) pass() (changed <-chan struct{}) {
 	k.passing.Lock()
 	defer k.passing.Unlock()
 	v, changed := k.o.Member.View()
+	if len(keepers(v)) >= k.o.MinNodes { // whoever deals may see them when some are gone
+		k.begun.Store(true)
+	}
 	fresh := false
 	for _, m := range v.Members {
 		if m.Node != k.o.Plane.Node() && k.known[m.Node] != m.Epoch {
