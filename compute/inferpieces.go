@@ -81,7 +81,7 @@ func (m *Model) inferPieces(ctx context.Context, x *cpu.Exec, params []float32, 
 	}
 	c := newCore[float32](m, x, false)
 	defer c.close()
-	r := piecesRun{inference{core: c, ctx: ctx, params: params, chunk: in.Chunk}, in, models, nil}
+	r := piecesRun{inference{core: c, ctx: ctx, params: params, chunk: in.Chunk}, in, models, nil, 0}
 	rounds := len(c.layers)
 	if m.spec.head() {
 		rounds++
@@ -115,6 +115,7 @@ type piecesRun struct {
 	PieceInference
 	models []*Model
 	places Places
+	left   int64 // bytes of what is no longer used if Activations are in files
 }
 
 // agree returns the least n that a place has; it returns when all have one.
@@ -138,13 +139,19 @@ func (r *piecesRun) each(do func(p *Piece) error) error {
 		if p.Masters == 0 {
 			continue
 		}
-		r.tape.Reset()
+		r.collect() // what the piece before has left
 		r.core.on(r.models[i])
 		if err := do(p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// collect collects what is left, and the tape, which has tables of before.
+func (r *piecesRun) collect() {
+	r.renew(r.left)
+	r.left = 0
 }
 
 // resultOf is the name of layer l's results among the activations.
@@ -173,6 +180,7 @@ func (r *piecesRun) load(l int, p *Piece) error {
 	}
 	m, err := r.Activations.Get(r.resultOf(l-1), p.Index)
 	r.values = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+	r.left += 4 * int64(len(m.Data))
 	return err
 }
 
@@ -193,8 +201,13 @@ func (r *piecesRun) convolve(l int) error {
 				return nil, err
 			}
 			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+			r.left += 4 * int64(len(m.Data))
 		}
-		return p.receive(r.ctx, r.Exchange, round, r.values, tables)
+		all, err := p.receive(r.ctx, r.Exchange, round, r.values, tables)
+		for _, t := range all { // others' rows were read beside them
+			r.left += 4 * int64(len(p.Sources.IDs)*t.Cols)
+		}
+		return all, err
 	}
 	var parts partialLayer
 	err := r.each(func(p *Piece) error {
@@ -217,9 +230,15 @@ func (r *piecesRun) convolve(l int) error {
 		stays = stays[:0]
 		for _, t := range tables {
 			stays = append(stays, t == nil)
+			if t != nil {
+				r.left += int64(len(t.Data))
+			}
 		}
-		if err := p.send(r.ctx, r.Exchange, round, &p.Sources, r.values, tables); err != nil || p.Partial == nil {
+		if err := p.send(r.ctx, r.Exchange, round, &p.Sources, r.values, tables); err != nil {
 			return err
+		}
+		if p.Partial == nil {
+			return nil
 		}
 		return r.sendTargets(l, p, &parts)
 	})
@@ -254,8 +273,12 @@ func (r *piecesRun) convolve(l int) error {
 			if err != nil {
 				return err
 			}
+			r.collect()
 			if err := r.compute(l, p, all); err != nil {
 				return err
+			}
+			for _, t := range all {
+				r.left += int64(len(t.Data))
 			}
 		}
 		for k := range stays {
@@ -263,6 +286,7 @@ func (r *piecesRun) convolve(l int) error {
 				return err
 			}
 		}
+		r.left += 4 * int64(len(r.out.Data))
 		err := r.Activations.Put(r.resultOf(l), p.Index, r.out)
 		r.out = cpu.Matrix[float32]{} // Put may have moved it elsewhere
 		return err
@@ -376,7 +400,7 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 	stay := int64(2)
 	if s.JumpingKnowledge != "" {
 		stay = int64(s.Layers)
-		layers = append(layers, values{stay * old, 0, int64(s.OutDim)})
+		layers = append(layers, values{(stay + 1) * old, 0, old}) // they are joined, or the largest are found
 	}
 	var masters, reads, sums, largest int64
 	for _, p := range pieces {
@@ -395,7 +419,8 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 		sums += targets
 		for _, v := range layers {
 			if p.Partial == nil {
-				largest = max(largest, n*(v.old+2*v.sent+v.made)+(others+copies*int64(message))*v.sent+2*(n+others))
+				// What Transform made is collected when rows are together, before results are made.
+				largest = max(largest, n*(v.old+2*v.sent)+(others+copies*int64(message))*v.sent, n*(v.old+v.sent+v.made)+others*v.sent+2*(n+others))
 				continue
 			}
 			// First sums are made, of masters, and then for others, with what attention reads of those; then masters' are put together, by
