@@ -45,7 +45,7 @@ const (
 // The nodes are counted and placed in blocks, about streamBlocks a pass: one is counted by many tasks while the block before it is placed.
 // Neighbours of those two are counted when their node is placed, so that each is counted where it is then.
 const (
-	streamBlocks = 256
+	streamBlocks = 64
 	blockNodes   = 64 // and entries that a block has at least
 	blockEntries = 1 << 12
 	blockTasks   = 16
