@@ -113,3 +113,17 @@ func TestCheckOf(t *testing.T) {
 		}
 	}
 }
+
+// Of a link both ends are said to be joined, or neither.
+func TestLinkEnds(t *testing.T) {
+	for says, positive := range map[string][]bool{
+		"": {true, true, false, false}, "of link 0 only one end": {true, false, false, false}, "of link 1 only one end": {true, true, false, true},
+		"4 ends of links": {true, true},
+	} {
+		nodes := []uint32{3, 1, 0, 2}
+		b := &Batch{Seeds: nodes, Targets: []uint32{0, 1, 2, 3}, Positive: positive, Blocks: []graph.Block{{NumDst: 4, NumSrc: 4, Indptr: make([]int64, 5), SrcIDs: nodes}}}
+		if err := b.Check(); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%v: %v", positive, err)
+		}
+	}
+}
