@@ -48,7 +48,7 @@ import (
 //go:embed equivalent.txt
 var equivalents string
 
-const memoryKiB = 8 << 20 // of addresses, for each run of the tests
+const memoryKiB = 8 << 20 // that can be written, for each run of the tests: the emulated device reserves more addresses
 
 func main() {
 	seed := flag.Uint64("seed", 1, "the `seed` that mutants are drawn by")
@@ -343,7 +343,7 @@ func (k *kit) test(binary string, number int, r run) (verdict, []byte, time.Dura
 	// Beyond the tests' own limit, the search for leaked goroutines takes a minute.
 	ctx, cancel := context.WithTimeout(context.Background(), r.wall+90*time.Second)
 	defer cancel()
-	args := []string{"-c", fmt.Sprintf(`ulimit -v %d -t %d; exec "$0" "$@"`, memoryKiB, int(r.cpu.Seconds())), binary,
+	args := []string{"-c", fmt.Sprintf(`ulimit -d %d -t %d; exec "$0" "$@"`, memoryKiB, int(r.cpu.Seconds())), binary,
 		"-test.v", "-test.short", "-test.failfast", "-test.timeout", r.wall.String()}
 	those := func(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 	if len(r.only) > 0 {
