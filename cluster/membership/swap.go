@@ -41,11 +41,11 @@ func (m *Member) swap(ctx context.Context, key string, epoch int64, ifs []If, do
 		return 0, err
 	}
 	is := If{Key: m.stateKey(key)}
-	all, _, err := m.store.List(ctx, is.Key)
-	if err != nil {
-		return 0, err
-	}
 	if epoch != 0 {
+		all, _, err := m.store.List(ctx, is.Key)
+		if err != nil {
+			return 0, err
+		}
 		is.Created, is.Modified = byKey(all)[is.Key].Created, epoch
 	}
 	ok, revision, err := m.store.Commit(ctx, append(ifs, is, If{Key: m.key(), Created: m.epoch}), do)

@@ -138,14 +138,20 @@ func fixture(t *testing.T) string {
 	return dir
 }
 
-// small is a model that trains in milliseconds.
-const small = "--hidden 4 --fanouts 3,3 --batch-size 32 --threads 1 --baseline=false --output json"
+// small is a model that trains in milliseconds; whole is of samplers without fan-outs.
+const (
+	whole = "--hidden 4 --layers 2 --batch-size 32 --threads 1 --baseline=false --output json"
+	small = whole + " --fanouts 3,3"
+)
 
 // kinds are all kinds of files, with the commands that read them.
 func kinds() []attack.Kind {
 	command := func(name, args string) attack.Command { return attack.Command{Name: name, Args: fields(args)} }
 	train := func(name, more string) attack.Command {
 		return command("train "+name, "train --data $DIR/s --epochs 1 "+small+" "+more)
+	}
+	trainWhole := func(name, more string) attack.Command {
+		return command("train "+name, "train --data $DIR/s --epochs 1 "+whole+" "+more)
 	}
 	imported := func(of string, more string) attack.Command {
 		return attack.Command{
@@ -162,12 +168,12 @@ func kinds() []attack.Kind {
 		command("predict", "predict --data $DIR/s --params $DIR/m.safetensors --threads 1"),
 	}
 	readers := append([]attack.Command{
-		train("sage", ""), train("gcn, whole graph", "--model gcn --sampler full"), train("gat", "--model gat"),
+		train("sage", ""), trainWhole("gcn, whole graph", "--model gcn --sampler full"), train("gat", "--model gat"),
 		train("mapped", "--features mmap --reorder 4"), train("from disk", "--features disk --cache hot:4KiB"),
 		train("degree cache", "--features disk --cache degree:5%"), train("links", "--task link"),
-		train("labor", "--sampler labor"), train("node", "--sampler node --sampler-options budget=60"), train("edge", "--sampler edge --sampler-options budget=60"),
-		train("walk", "--sampler walk --sampler-options roots=10,walk-length=3"), train("frontier", "--sampler frontier --sampler-options frontier=10,budget=40"),
-		train("cluster", "--sampler cluster"), train("fastgcn", "--sampler fastgcn"), train("ladies", "--sampler ladies"),
+		train("labor", "--sampler labor"), trainWhole("node", "--sampler node --sampler-options budget=60"), trainWhole("edge", "--sampler edge --sampler-options budget=60"),
+		trainWhole("walk", "--sampler walk --sampler-options roots=10,walk-length=3"), trainWhole("frontier", "--sampler frontier --sampler-options frontier=10,budget=40"),
+		trainWhole("cluster", "--sampler cluster"), train("fastgcn", "--sampler fastgcn"), train("ladies", "--sampler ladies"),
 		train("pinsage", "--sampler pinsage"), train("gns", "--sampler gns --cache gns:5%"),
 		command("inspect --verify", "inspect $DIR/s --verify --output json"), partition, imported("s", ""),
 		command("sample", "sample --data $DIR/s --fanouts 3,3 --batch-size 32 --threads 1 --output json"),
@@ -191,7 +197,7 @@ func kinds() []attack.Kind {
 		}},
 		{Name: "manifest", Files: []string{"s/store.json"}, Commands: readers},
 		{Name: "partition", Mapped: true, Files: []string{"s/partition*.bin"}, Commands: []attack.Command{
-			train("cluster", "--sampler cluster --sampler-options clusters=8,partition-by=hash"), command("inspect --verify", "inspect $DIR/s --verify --output json"),
+			trainWhole("cluster", "--sampler cluster --sampler-options clusters=8,partition-by=hash"), command("inspect --verify", "inspect $DIR/s --verify --output json"),
 		}},
 		{Name: "checkpoint", Files: []string{"ck/*"}, Commands: []attack.Command{resume}},
 		{Name: "parameters", Files: []string{"m.safetensors"}, Commands: infer},
