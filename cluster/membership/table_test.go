@@ -268,19 +268,20 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// raced is a store in which another one writes just after each read of a key.
+// raced is a store in which another one writes a key just before each commit that depends on it.
 type raced struct {
 	Store
 	key   string
 	value string
 }
 
-func (r *raced) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
-	all, revision, err := r.Store.List(ctx, prefix)
-	if err == nil && prefix == r.key {
-		_, _, err = r.Store.Commit(ctx, nil, []Change{{Key: prefix, Value: []byte(r.value)}})
+func (r *raced) Commit(ctx context.Context, ifs []If, do []Change) (bool, int64, error) {
+	if slices.ContainsFunc(ifs, func(i If) bool { return i.Key == r.key }) {
+		if _, _, err := r.Store.Commit(ctx, nil, []Change{{Key: r.key, Value: []byte(r.value)}}); err != nil {
+			return false, 0, err
+		}
 	}
-	return all, revision, err
+	return r.Store.Commit(ctx, ifs, do)
 }
 
 // What another one wrote between the read and the write of a value stays. Time is the bubble's.
