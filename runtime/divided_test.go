@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/scheduler"
 	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
@@ -195,14 +196,34 @@ func TestDividedTrainRefuses(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Data.Path, cfg.Model.Name, cfg.Training.Epochs = narrowBlocks(t), "gcn", 2
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
-	sampled := cfg
-	sampled.Sampling.Sampler = "khop"
-	patient := cfg
-	patient.Training.Patience = 3
-	for want, c := range map[string]Config{"sampler other than full": sampled, "patience": patient} {
-		if err := divided(t, c, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+	for want, change := range map[string]func(c *Config){
+		"a sampler other than full": func(c *Config) { c.Sampling.Sampler = "khop" },
+		"micro-batches":             func(c *Config) { c.Sampling.MicroBatches = 2 },
+		"sync ssp":                  func(c *Config) { c.Training.Sync = SSP(2) },
+		"inductive":                 func(c *Config) { c.Sampling.Inductive = true },
+		"reorder":                   func(c *Config) { c.Sampling.Reorder = 2 },
+		"features":                  func(c *Config) { c.Memory.Features = "mmap" },
+		"match":                     func(c *Config) { c.Memory.Match = "on" },
+		"cache":                     func(c *Config) { c.Memory.Cache = "hot:1MiB" },
+		"gather":                    func(c *Config) { c.Memory.Gather = "copied" },
+		"patience":                  func(c *Config) { c.Training.Patience = 3 },
+		"keep best":                 func(c *Config) { c.Training.Keep = "best" },
+		"plateau":                   func(c *Config) { c.Training.Schedule = "plateau" },
+		"balanced weights":          func(c *Config) { c.Training.ClassWeights = "balanced" },
+	} {
+		other := cfg
+		change(&other)
+		if err := divided(t, other, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+	small := cfg
+	small.Memory.Limit = "100KiB"
+	if err := divided(t, small, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), func(int, float64, float64) error {
+		t.Error("what is evaluated in more memory than there may be was trained first")
+		return nil
+	}); !errors.Is(err, scheduler.ErrMemory) {
+		t.Errorf("memory: %v", err)
 	}
 	d := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 3})
 	enough := errors.New("enough")

@@ -30,6 +30,15 @@ type Outputs struct {
 	Sent []int64
 }
 
+// fits reports what of inference is more than the memory limit allows, with its values in memory or in files.
+func (d *Divided) fits(inFiles bool) error {
+	peak, kept := d.model.PieceMemory(d.pieces)
+	if inFiles {
+		return scheduler.Within(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak)
+	}
+	return scheduler.Within(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
+}
+
 // Infer computes the model's outputs for all nodes, exactly, as Runtime.Embed does. What is made of nodes lies in
 // memory, or, if scratch is not empty, in files of that directory, piece by piece: a call that was interrupted,
 // or killed, goes on from the layer that it was in when the same is computed there again; the caller removes
@@ -38,13 +47,7 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 	defer func() { err = damaged(err) }()
 	exec := cpu.NewExec(d.pool, d.kernels)
 	exec.SetPrecision(d.cfg.precision)
-	peak, kept := d.model.PieceMemory(d.pieces)
-	if scratch == "" {
-		err := scheduler.Within(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
-		if err != nil {
-			return nil, err
-		}
-	} else if err := scheduler.Within(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak); err != nil {
+	if err := d.fits(scratch != ""); err != nil {
 		return nil, err
 	}
 	var keep interface {

@@ -31,7 +31,7 @@ import (
 // The same values are dropped as in one process on the graph of the set's ids, and losses and gradients are its in float32's error. Their
 // bits are a function of the partition: sums over nodes are the pieces', joined in one tree. With Config.Checkpoint each step is
 // kept that ends an epoch, as a Runtime's are; a run that goes on from there makes the bits of one that was not interrupted. Patience, keep best, the plateau
-// schedule, micro-batches and ssp, which a Runtime has, are refused.
+// schedule, micro-batches, ssp and others, which a Runtime has, are refused.
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
 	c := &d.cfg
@@ -46,6 +46,8 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		{"micro-batches", c.Sampling.MicroBatches > 1},
 		{"sync ssp", c.Training.Sync.Asynchronous()},
 		{"inductive", c.Sampling.Inductive},
+		{"reorder", c.Sampling.Reorder > 0},
+		{"features, match, cache and gather, as rows stay where they lie", c.Memory.Features != "" || c.Memory.Match != "" || c.Memory.Cache != "" || c.Memory.Gather != ""},
 		{"patience, keep best, and the plateau schedule", c.Training.followsValidation()},
 		{"stages of the program's own after sampling", len(c.Stages) > 0},
 	} {
@@ -55,6 +57,11 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	}
 	if bad != nil {
 		return fmt.Errorf("%w: batches that the pieces of a partition set compute together do not have: %s", ErrConfig, strings.Join(bad, "; "))
+	}
+	if d.spill == "" { // training keeps the values of all layers: what inference does not fit into, it does not
+		if err := d.fits(false); err != nil {
+			return err
+		}
 	}
 	nodes, err := d.trained()
 	if err != nil {

@@ -118,6 +118,9 @@ func TestHybridGoesOn(t *testing.T) {
 			if errors.Is(err, training.ErrMoves) != moves || !moves && (err != nil || !slices.Equal(losses, want) || d.ParametersSHA256() != parameters) {
 				t.Errorf("checkpoints in %q: %v, losses %v, want %v", dir, err, losses, want)
 			}
+			if left := 10 - done; !moves && -s.steps != left {
+				t.Errorf("checkpoints in %q: it went on by %d steps, where %d of 10 were left", dir, -s.steps, left)
+			}
 			if err := d.Close(); err != nil {
 				t.Error(err)
 			}

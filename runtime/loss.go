@@ -68,7 +68,7 @@ func (c *settings) classLoss(recipe []byte, classes int, ds *graph.Dataset) (*co
 			loss.ClassWeights, err = compute.ParseClassWeights(t.ClassWeights, names)
 		}
 	case ds == nil:
-		err = errors.New("balanced weights are not counted over a partition set with the sampler full; give a number for each class")
+		err = errors.New("balanced weights are not counted over a partition set whose pieces compute each batch together; give a number for each class")
 	default:
 		err = graph.Guard(func() error {
 			loss.ClassWeights = compute.BalancedWeights(ds.Labels, ds.Train)

@@ -104,7 +104,11 @@ func (a *app) showPieces(ctx context.Context, s *pieces.Set, took time.Duration,
 	}
 	t.gap()
 	t.row("method", fmt.Sprintf("%s, edges at %s", r.Method, r.EdgesLie))
-	t.row("largest piece by the mean", fmt.Sprintf("%.2f of nodes, %.2f of edges, %.2f of bytes, %.2f of training nodes", b.Nodes, b.Edges, b.Bytes, b.Train))
+	largest := fmt.Sprintf("%.2f of nodes, %.2f of edges, %.2f of bytes", b.Nodes, b.Edges, b.Bytes)
+	if b.Train == b.Train { // there are some
+		largest += fmt.Sprintf(", %.2f of training nodes", b.Train)
+	}
+	t.row("largest piece by the mean", largest)
 	t.row("edges cut", formatPercent(b.CutShare))
 	t.row("copies of a node", significant(b.Replication))
 	if took > 0 {

@@ -104,6 +104,9 @@ func TestPartitionEdgeList(t *testing.T) {
 	if code, got, stderr := divide(list, "b"); code != 0 || got != want {
 		t.Errorf("%d, %s: fingerprint %v, want %v", code, stderr, got, want)
 	}
+	if text, _ := mustInvoke(t, "inspect", filepath.Join(dir, "b")); !strings.Contains(text, "of bytes\n") || strings.Contains(text, "NaN") {
+		t.Errorf("a set without training nodes:\n%s", text)
+	}
 	if code, _, stderr := divide(list, "b"); code == 0 || !strings.Contains(stderr, "--overwrite") {
 		t.Errorf("a set that is there: %d, %s", code, stderr)
 	}
