@@ -53,6 +53,38 @@ func TestPartsBytes(t *testing.T) {
 	}
 }
 
+// Where training needs fewer of a layer's rows, no others cross in it, forward and backward, and no messages have room for them; which ones do is kept where
+// they are sent and where they are read.
+func TestPartsActive(t *testing.T) {
+	s := fourParts()
+	s.Nodes = 4
+	for i := range s.Parts { // the last layer needs a tenth of the rows, the first all
+		last := make([]int64, 4)
+		for q := range last {
+			last[q] = s.Parts[i].Reads[q] / 10
+		}
+		s.Parts[i].Active = [][]int64{s.Parts[i].Reads, last}
+	}
+	p, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pairs = 3 * 10 * (1 + 2 + 3 + 4)
+	want := map[string]int64{"rows of layer 0": 4 * 16 * pairs, "rows of layer 1": 4 * 4 * pairs / 10, "gradients of rows of layer 1": 4 * 4 * pairs / 10}
+	for _, phase := range p.Phases {
+		if w, ok := want[phase.Name]; ok && phase.Bytes != w {
+			t.Errorf("%s: %d bytes, want %d", phase.Name, phase.Bytes, w)
+		}
+		delete(want, phase.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("%+v lacks %v", p.Phases, want)
+	}
+	if n := &p.Nodes[3]; n.Halo != 4*10*(1+2+3)+4*(6+12) || n.Messages != 4*16*(120+60) {
+		t.Errorf("node 3: %+v", *n)
+	}
+}
+
 // What nodes compute adds up to what one does, an exchange waits for the busiest link, and a node's memory is its pieces'.
 func TestPartsCosts(t *testing.T) {
 	s := fourParts()
