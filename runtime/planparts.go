@@ -46,9 +46,9 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 	some := 0
 	for i, p := range sum.Pieces {
 		edges += p.Edges
+		mapped := p.Edges*sum.Values.EdgeBytes + 8*(p.Masters+1) + p.Masters*sum.Values.FeatureBytes
 		s.Parts = append(s.Parts, scheduler.Part{
-			Masters: p.Masters, Others: p.Sources, Entries: p.Edges, Train: p.Train, Reads: sum.Reads[i],
-			Mapped: p.Edges*sum.Values.EdgeBytes + 8*(p.Masters+1) + p.Masters*sum.Values.FeatureBytes,
+			Masters: p.Masters, Others: p.Sources, Entries: p.Edges, Train: p.Train, Reads: sum.Reads[i], Mapped: mapped, Once: max(p.Bytes-mapped, 0),
 		})
 		if p.Masters > 0 {
 			some++

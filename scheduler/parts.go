@@ -9,7 +9,8 @@ import (
 // Part is a piece of a divided graph, by its sizes.
 type Part struct {
 	Masters, Others, Entries, Train int64
-	Mapped                          int64     // bytes of its files that training reads: edges, features and labels
+	Mapped                          int64     // bytes of its files that every step reads: edges and features
+	Once                            int64     // bytes of the others, which are read when it is opened and verified
 	Reads                           []int64   // of each piece the masters that it reads
 	Active                          [][]int64 // of each layer, those of them that training needs; nil: all
 }
@@ -47,17 +48,32 @@ const transport = 1.5e-9
 // framing is what the wire carries beside values, at most.
 const framing = 0.02
 
+// What a node's process has beside its pieces, in bytes; measured by mappings and by Go's profile of its heap (docs/benchmarks.md).
+const (
+	program  = 46 << 20 // code that it has touched, actors, and what Go's collector keeps books in
+	perPeer  = 5 << 20  // gRPC's buffers for each other node
+	answer   = 4 << 20  // the largest answer of rows, which is kept for the next one of each other node
+	keptSent = 64 << 20 // of messages a piece keeps for the next step at most
+	keptRead = 64 << 20 // of messages from other nodes a node keeps so at most
+	heapSpan = 0.1      // how much Go's heap grows before it is collected (PiecesGCPercent)
+)
+
+// PiecesGCPercent is GOGC where pieces are trained: steps take their messages' memory from the step before, so what is to be collected comes slowly.
+const PiecesGCPercent = 10
+
 // RanOn is the largest number of nodes that a plan was compared with runs of (docs/benchmarks.md).
-const RanOn = 1
+const RanOn = 8
 
 // PartsNode is what a step takes of a node.
 type PartsNode struct {
 	Pieces       [2]int `json:"pieces"`       // from, and up to but without
 	Activations  int64  `json:"activations"`  // bytes, with gradients and transposed edges
-	Messages     int64  `json:"messages"`     // of rows that are sent and received, at most at once
+	Messages     int64  `json:"messages"`     // of rows that are sent and received in a step, whose memory is the next one's
+	Process      int64  `json:"process"`      // the program, what it keeps for each other node, and what Go's collector leaves
 	Parameters   int64  `json:"parameters"`   // with moments and gradients
 	Halo         int64  `json:"halo"`         // which rows are sent
 	Mapped       int64  `json:"mapped"`       // pages of files that every step reads, at random
+	Once         int64  `json:"once"`         // pages of files that are read once, and given back where memory is short
 	Sent         int64  `json:"sent"`         // bytes to other nodes in a step, of values
 	Received     int64  `json:"received"`     //
 	ForwardNanos int64  `json:"forward_ns"`   // of all its cores
@@ -65,9 +81,9 @@ type PartsNode struct {
 	CarryNanos   int64  `json:"transport_ns"` // what exchanging takes of its cores
 }
 
-// Bytes is what the node needs: what is mapped, too, as pages that do not fit are read again and again.
+// Bytes is what the node needs: what is mapped, too, as pages that do not fit are read again and again. Where there is more memory, Once is resident besides.
 func (n *PartsNode) Bytes() int64 {
-	return n.Activations + n.Messages + n.Parameters + n.Halo + n.Mapped
+	return n.Activations + n.Messages + n.Process + n.Parameters + n.Halo + n.Mapped
 }
 
 // PartsPhase is a part of a step, which all nodes end before the next begins.
@@ -121,7 +137,7 @@ func (s Parts) Plan() (*PartsPlan, error) {
 		n.Activations += int64(sum(func(c PartCost) float64 { return c.Bytes }))
 		n.ForwardNanos += seconds(sum(func(c PartCost) float64 { return c.Forward }))
 		n.BackNanos += seconds(sum(func(c PartCost) float64 { return c.Backward }))
-		n.Mapped += part.Mapped
+		n.Mapped, n.Once = n.Mapped+part.Mapped, n.Once+part.Once
 		n.Parameters += 4 * s.Parameters // its gradient
 		for q, pairs := range part.Reads {
 			p.PairsRead += pairs
@@ -136,24 +152,26 @@ func (s Parts) Plan() (*PartsPlan, error) {
 			}
 		}
 	}
-	// crossing returns pairs between nodes, by who sends and who receives a layer's rows, and pairs of a node's pieces, with each other's, too.
-	crossing := func(layer int) (sends, receives, touches []int64) {
-		sends, receives, touches = make([]int64, s.Nodes), make([]int64, s.Nodes), make([]int64, s.Nodes)
+	kept := make([]int64, pieces) // bytes of what a piece sends in a step, to pieces of its own node, too
+	// crossing returns pairs between nodes, by who sends and who receives a layer's rows, and of each piece how many of its masters' rows others read, and
+	// how many it reads.
+	crossing := func(layer int) (sends, receives, read, reading []int64) {
+		sends, receives, read, reading = make([]int64, s.Nodes), make([]int64, s.Nodes), make([]int64, pieces), make([]int64, pieces)
 		for k, part := range s.Parts {
 			reads := part.Reads
 			if layer < len(part.Active) {
 				reads = part.Active[layer]
 			}
 			for q, pairs := range reads {
-				touches[of[k]] += pairs
-				touches[of[q]] += pairs
+				read[q] += pairs
+				reading[k] += pairs
 				if of[q] != of[k] {
 					sends[of[q]] += pairs
 					receives[of[k]] += pairs
 				}
 			}
 		}
-		return sends, receives, touches
+		return sends, receives, read, reading
 	}
 	slowest := func(name string, get func(n *PartsNode) int64) {
 		most := int64(0)
@@ -183,12 +201,15 @@ func (s Parts) Plan() (*PartsPlan, error) {
 			if r.Back != back {
 				continue
 			}
-			sends, receives, touches := crossing(r.Layer)
+			sends, receives, read, reading := crossing(r.Layer)
+			if back {
+				read = reading
+			}
+			for k := range kept {
+				kept[k] += 4 * int64(r.Width) * read[k]
+			}
 			by := func(pairs []int64) func(int) int64 {
 				return func(i int) int64 { return 4 * int64(r.Width) * pairs[i] }
-			}
-			for i := range p.Nodes {
-				p.Nodes[i].Messages = max(p.Nodes[i].Messages, by(touches)(i))
 			}
 			if back {
 				round(fmt.Sprintf("gradients of rows of layer %d", r.Layer), by(receives), by(sends))
@@ -207,8 +228,18 @@ func (s Parts) Plan() (*PartsPlan, error) {
 		}
 		round("gradients of parameters, and sums over nodes", others, others)
 	}
+	for k, bytes := range kept {
+		p.Nodes[of[k]].Messages += min(bytes, keptSent)
+	}
 	for i := range p.Nodes {
-		p.Nodes[i].Parameters += 4 * s.Parameters * 4 // with two moments and the sum
+		n, others := &p.Nodes[i], int64(s.Nodes-1)
+		n.Parameters += 4 * s.Parameters * 4 // with two moments and the sum
+		n.Messages += min(n.Received, keptRead)
+		n.Process = program + others*perPeer
+		if others > 0 {
+			n.Process += others * min(answer, n.Received/others)
+		}
+		n.Process += int64(heapSpan * float64(n.Messages+n.Process-program))
 		if p.Nodes[i].Bytes() > p.Nodes[p.Largest].Bytes() {
 			p.Largest = i
 		}
@@ -267,18 +298,20 @@ func (p *PartsPlan) String() string {
 	fmt.Fprintf(&b, "  %10s  %10s  sum; at most %s on the wire\n", time.Duration(p.Step).Round(time.Duration(p.Step)/1000+1), mebibytes(p.Sent), mebibytes(p.Wire))
 	fmt.Fprintf(&b, "\nmemory of node %d, which needs most: pieces %d to %d\n", p.Largest, n.Pieces[0], n.Pieces[1]-1)
 	for _, m := range []Memory{
-		{What: "activations, their gradients, and transposed edges", Bytes: n.Activations}, {What: "rows that are sent and received at once", Bytes: n.Messages},
+		{What: "activations, their gradients, and transposed edges", Bytes: n.Activations}, {What: "rows that are sent and received in a step", Bytes: n.Messages},
+		{What: "the program, what it keeps for other nodes, and what is not collected yet", Bytes: n.Process},
 		{What: "parameters, moments and gradients", Bytes: n.Parameters}, {What: "which rows are sent", Bytes: n.Halo},
 		{What: "mapped files that every step reads", Bytes: n.Mapped},
 	} {
 		fmt.Fprintf(&b, "  %10s  %s\n", mebibytes(m.Bytes), m.What)
 	}
 	fmt.Fprintf(&b, "  %10s  sum\n", mebibytes(n.Bytes()))
+	fmt.Fprintf(&b, "  %10s  resident besides where there is room: files that are read once\n", mebibytes(n.Once))
 	if p.Limit > 0 {
 		fmt.Fprintf(&b, "  %10s  the limit\n", mebibytes(p.Limit))
 	}
 	if p.Beyond {
-		fmt.Fprintf(&b, "\nThis is an extrapolation: plans were compared with runs of %d node; times are of this machine's processor.\n", p.RanOn)
+		fmt.Fprintf(&b, "\nThis is an extrapolation: plans were compared with runs of up to %d nodes; times are of this machine's processor.\n", p.RanOn)
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,7 +14,7 @@ func fourParts() Parts {
 		Rounds: []PartRound{{0, false, 16}, {1, false, 4}, {1, true, 4}}, Parameters: 1000, Cores: 2, Bandwidth: 1e6,
 	}
 	for i := range 4 {
-		part := Part{Masters: 100, Others: 30 * int64(i+1), Entries: 1000, Mapped: 5000, Reads: make([]int64, 4)}
+		part := Part{Masters: 100, Others: 30 * int64(i+1), Entries: 1000, Mapped: 5000, Once: 700, Reads: make([]int64, 4)}
 		for q := range part.Reads {
 			if q != i {
 				part.Reads[q] = 10 * int64(i+1)
@@ -53,7 +54,7 @@ func TestPartsBytes(t *testing.T) {
 	}
 }
 
-// Where training needs fewer of a layer's rows, no others cross in it, forward and backward, and no messages have room for them; which ones do is kept where
+// Where training needs fewer of a layer's rows, no others cross in it, forward and backward, and no message keeps memory for them; which ones do is kept where
 // they are sent and where they are read.
 func TestPartsActive(t *testing.T) {
 	s := fourParts()
@@ -80,7 +81,7 @@ func TestPartsActive(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%+v lacks %v", p.Phases, want)
 	}
-	if n := &p.Nodes[3]; n.Halo != 4*10*(1+2+3)+4*(6+12) || n.Messages != 4*16*(120+60) {
+	if n := &p.Nodes[3]; n.Halo != 4*10*(1+2+3)+4*(6+12) || n.Messages != 4*(16*60+4*6+4*12)+n.Received {
 		t.Errorf("node 3: %+v", *n)
 	}
 }
@@ -94,8 +95,11 @@ func TestPartsCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &p.Nodes[3]
-	if p.Largest != 3 || n.Activations != 1000+100*100+50*120+8*1000 || n.Mapped != 5000 || n.Parameters != 4*1000*5 || n.Halo != 4*10*(1+2+3) || n.Messages != 4*16*(120+60) {
+	if p.Largest != 3 || n.Activations != 1000+100*100+50*120+8*1000 || n.Mapped != 5000 || n.Parameters != 4*1000*5 || n.Halo != 4*10*(1+2+3) || n.Once != 700 {
 		t.Errorf("node %d needs most: %+v", p.Largest, *n)
+	}
+	if sent := int64(4 * (16*60 + 4*60 + 4*120)); n.Messages != sent+n.Received || n.Process != program+3*perPeer+n.Received+int64(heapSpan*float64(n.Messages+3*perPeer+n.Received)) {
+		t.Errorf("of messages node 3 keeps %d bytes, and %d beside", n.Messages, n.Process)
 	}
 	if want := int64((100e-6 + 1000e-8) / 2 * 1e9); n.ForwardNanos < want-1 || n.ForwardNanos > want+1 || n.BackNanos < 100000-1 || n.BackNanos > 100000+1 {
 		t.Errorf("%d and %d ns", n.ForwardNanos, n.BackNanos)
@@ -135,19 +139,26 @@ func TestPartsAtTheirLeast(t *testing.T) {
 // What does not fit is refused with what is needed and what there is, and the fewest nodes that do.
 func TestPartsRefuses(t *testing.T) {
 	s := fourParts()
-	s.Nodes, s.Memory = 1, 75000
+	s.Nodes, s.Memory, s.Master.Bytes = 1, 230e6, 1e6
 	p, err := s.PlanFitting()
 	if err != nil {
 		t.Fatal(err)
 	}
 	need := mebibytes(p.Nodes[0].Bytes())
-	if err := p.Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), need) || !strings.Contains(err.Error(), "has 0.1 MiB") || !strings.Contains(err.Error(), "4 nodes or more fit") {
+	if err := p.Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), need) || !strings.Contains(err.Error(), "has 219.3 MiB") || !strings.Contains(err.Error(), "4 nodes or more fit") {
 		t.Errorf("%v", err)
 	}
 	if !strings.Contains(p.String(), "the limit") || p.Beyond {
 		t.Errorf("%s", p)
 	}
-	s.Nodes = 4
+	for _, part := range slices.Repeat(s.Parts, 2) { // twelve
+		part.Reads = make([]int64, 12)
+		s.Parts = append(s.Parts, part)
+	}
+	for i := range s.Parts[:4] {
+		s.Parts[i].Reads = append(s.Parts[i].Reads, make([]int64, 8)...)
+	}
+	s.Nodes = 12
 	if p, err = s.PlanFitting(); err != nil || p.Check() != nil || !p.Beyond || !strings.Contains(p.String(), "extrapolation") {
 		t.Errorf("%v, %v, %v", err, p.Check(), p)
 	}
@@ -155,10 +166,10 @@ func TestPartsRefuses(t *testing.T) {
 	if p, err = s.PlanFitting(); err != nil || !errors.Is(p.Check(), ErrMemory) || !strings.Contains(p.Check().Error(), "more pieces") {
 		t.Errorf("%v, %v", err, p.Check())
 	}
-	for _, nodes := range []int{0, 5} {
+	for _, nodes := range []int{0, 13} {
 		s.Nodes = nodes
 		if _, err := s.Plan(); err == nil {
-			t.Errorf("%d nodes for 4 pieces are planned", nodes)
+			t.Errorf("%d nodes for 12 pieces are planned", nodes)
 		}
 	}
 }

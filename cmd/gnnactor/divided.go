@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 	"unsafe"
@@ -19,6 +20,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // overPieces is what the commands that infer say of partition sets.
@@ -273,6 +275,9 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
 	began, last := time.Now(), math.NaN()
 	d.SpillTo(c.scratch)
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(scheduler.PiecesGCPercent))
+	}
 	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
 		if last != last && d.Resumed() > 0 {
 			c.logf("resumed after %d epochs", d.Resumed())

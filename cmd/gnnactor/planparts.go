@@ -122,6 +122,6 @@ func (a *app) showPartsTable(parts scheduler.Parts) error {
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "\nMore than %d node is an extrapolation: plans were compared with runs of no more. Times are of this machine's processor.\n", scheduler.RanOn)
+	_, err := fmt.Fprintf(a.stdout, "\nMore than %d nodes are an extrapolation: plans were compared with runs of no more. Times are of this machine's processor.\n", scheduler.RanOn)
 	return err
 }

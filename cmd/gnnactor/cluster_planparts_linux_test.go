@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/internal/netlab"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+// What 'gnnactor plan --parts' says of an R-MAT graph's eight pieces on 1, 2, 4 and 8 nodes of 2/N cores and a gigabit each, beside what hosts with these
+// quotas take: the bytes between them and the memory of the node that needs most. Times, which depend on who else uses the machine, are told alone. It
+// prints the table of docs/benchmarks.md.
+func TestNetPlanParts(t *testing.T) {
+	if os.Getenv(netlab.Require) == "" {
+		t.Skipf("it takes two minutes; set %s=1, or %s=try to skip it where there can be no hosts", netlab.Require, netlab.Require)
+	}
+	netlab.NeedLimits(t)
+	const first, last = 5, 25 // epochs between which bytes and time are taken
+	dir := t.TempDir()
+	gnn, set := filepath.Join(dir, "gnnactor"), filepath.Join(dir, "set")
+	command := func(name string, args ...string) []byte {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), name, args...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", args, err, out)
+		}
+		return out
+	}
+	command("go", "build", "-o", gnn, ".") // a test's binary has other code
+	rmat := filepath.Join(dir, "rmat")
+	command(gnn, strings.Fields("generate rmat "+rmat+" --scale 17 --edges 2000000 --features 64 --classes 8 --train 0.1")...)
+	command(gnn, "partition", "--data", rmat, "--parts", "8", "--method", "hash", "--out", set)
+	model := strings.Fields("--sampler full --model gcn --hidden 64 --threads 1")
+	t.Log("| nodes | of a node, MiB: planned, measured, ratio | between nodes, MiB a step | a step, s |\n| --- | --- | --- | --- |")
+	for nodes := 1; nodes <= 8; nodes *= 2 {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			c := startStores(t, nodes, 1)
+			c.self = gnn
+			cores := 2 / float64(nodes)
+			var plan scheduler.PartsPlan
+			text := command(gnn, slices.Concat([]string{"plan", "--parts", set, "--nodes", fmt.Sprintf("%d::%g", nodes, cores), "--bandwidth", "1Gbit/s", "--output", "json"}, model)...)
+			if err := json.Unmarshal(text, &plan); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range c.nodes {
+				if err := n.host.SetCPU(cores); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.host.Bandwidth(1e9); err != nil {
+					t.Fatal(err)
+				}
+				n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", set, "--epochs", "1000000"}, model, c.nodeArgs(n)))
+			}
+			reach := func(epoch int) (sent uint64, at time.Time) {
+				for _, n := range c.nodes {
+					if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, fmt.Sprintf("epoch %d of", epoch)) }); err != nil {
+						t.Fatalf("%s: %v", n.name, err)
+					}
+				}
+				at = time.Now()
+				for _, n := range c.nodes {
+					traffic, err := n.host.Traffic()
+					if err != nil {
+						t.Fatal(err)
+					}
+					sent += traffic.Sent
+				}
+				return sent, at
+			}
+			before, began := reach(first)
+			after, ended := reach(last)
+			most := int64(0)
+			for _, n := range c.nodes {
+				most = max(most, resident(t, n.process.PID()))
+				n.process.End()
+			}
+			steps := float64(last - first)
+			ratio := func(planned, measured float64) string {
+				if measured == 0 {
+					return "-"
+				}
+				return fmt.Sprintf("%.2f", planned/measured)
+			}
+			n := &plan.Nodes[plan.Largest]
+			memory, sent, step := float64(n.Bytes()+n.Once), float64(after-before)/steps, ended.Sub(began).Seconds()/steps
+			t.Logf("| %d | %.0f, %.0f, %s | %.1f, %.1f, %s | %.3f, %.3f, %s |", nodes, memory/(1<<20), float64(most)/(1<<20), ratio(memory, float64(most)),
+				float64(plan.Wire)/(1<<20), sent/(1<<20), ratio(float64(plan.Wire), sent), float64(plan.Step)/1e9, step, ratio(float64(plan.Step)/1e9, step))
+			within := func(what string, planned, measured, share float64) {
+				if planned < (1-share)*measured || planned > (1+share)*measured {
+					t.Errorf("%s: %.0f are planned, %.0f measured", what, planned, measured)
+				}
+			}
+			within("memory", memory, float64(most), 0.05)
+			if nodes > 1 {
+				within("bytes", float64(plan.Wire), sent, 0.05)
+			}
+		})
+	}
+}
+
+// resident returns the most bytes that a process had in memory at a time, files' pages among them.
+func resident(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	_, rest, found := strings.Cut(string(status), "VmHWM:")
+	if err != nil || !found {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
