@@ -88,6 +88,9 @@ type lane struct {
 	buf  []byte
 	base uint32
 	row  uint32 // of the last edge
+
+	width    int // the buckets'
+	weighted bool
 }
 
 // fillers returns one for each of the buckets.
@@ -95,7 +98,7 @@ func fillers(all []*buckets, reader, bufferBytes int) (list []*filler) {
 	for _, k := range all {
 		f := &filler{k: k, reader: reader, limit: max(bufferBytes, maxEdge), lanes: make([]lane, len(k.ends))}
 		for b := range f.lanes {
-			f.lanes[b] = lane{f: f, b: b, base: k.base[b]}
+			f.lanes[b] = lane{f: f, b: b, base: k.base[b], width: k.width, weighted: k.weighted}
 		}
 		list = append(list, f)
 	}
@@ -115,16 +118,16 @@ func (l *lane) add(source, row, weight uint32) {
 	buf := l.buf[at : at+maxEdge]
 	n := 1
 	if behind := row - l.row; behind < 255 {
-		buf[0] = byte(behind)
+		binary.LittleEndian.PutUint64(buf, uint64(source-l.base)<<8|uint64(behind))
 	} else {
 		buf[0] = 255
 		binary.LittleEndian.PutUint32(buf[1:], row)
+		binary.LittleEndian.PutUint32(buf[5:], source-l.base)
 		n = 5
 	}
 	l.row = row
-	binary.LittleEndian.PutUint32(buf[n:], source-l.base)
-	n += l.f.k.width
-	if l.f.k.weighted {
+	n += l.width
+	if l.weighted {
 		binary.LittleEndian.PutUint32(buf[n:], weight)
 		n += 4
 	}
@@ -168,6 +171,7 @@ type bucketEdge struct{ key, other, weight uint32 }
 func (k *buckets) each(ctx context.Context, b, readers int, f func(block []bucketEdge)) error {
 	const size = 1 << 14 // a block stays in a processor's cache
 	buf, block := make([]byte, size+maxEdge), make([]bucketEdge, 0, size/3)
+	base, mask := k.base[b], uint32(1)<<(8*k.width)-1
 	for r := range readers {
 		path := k.file(r, b)
 		h, err := os.Open(path)
@@ -191,14 +195,15 @@ func (k *buckets) each(ctx context.Context, b, readers int, f func(block []bucke
 				safe = have - 1
 			}
 			for block = block[:0]; at <= safe; {
-				if behind := buf[at]; behind < 255 {
-					row += uint32(behind)
+				x := binary.LittleEndian.Uint64(buf[at:])
+				if behind := x & 255; behind < 255 {
+					row, x = row+uint32(behind), x>>8
 					at++
 				} else {
-					row = binary.LittleEndian.Uint32(buf[at+1:])
+					row, x = uint32(x>>8), uint64(binary.LittleEndian.Uint32(buf[at+5:]))
 					at += 5
 				}
-				e := bucketEdge{key: k.base[b] + binary.LittleEndian.Uint32(buf[at:])&(1<<(8*k.width)-1), other: row}
+				e := bucketEdge{key: base + uint32(x)&mask, other: row}
 				at += k.width
 				if k.weighted {
 					e.weight = binary.LittleEndian.Uint32(buf[at:])
@@ -307,18 +312,33 @@ type rows struct {
 	edges                    int64
 }
 
+// room is memory for the edges of a bucket: as they are read, and in order.
+type room struct {
+	read, other, readWeight, weight []uint32
+	key                             []uint16
+	ends                            []int64
+}
+
+// resized returns n values, of s if it has as many, which are not zeros then.
+func resized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
 // sort writes the rows of the keys: the masters', each, then those of marked keys. limit is how
 // many edges it may hold at once; a key with more is copied as it is.
 func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering, limit int, out *rows) error {
 	if err := out.end(); err != nil {
 		return err
 	}
-	first, end := keys.first, keys.first+keys.masters
+	first, end, r := keys.first, keys.first+keys.masters, &room{}
 	order := func(masters bool) error {
 		from := k.from
 		for b, to := range k.ends {
 			if (from >= first && from < end) == masters {
-				if err := k.sortBucket(ctx, b, readers, from, to, masters, others, limit, out); err != nil {
+				if err := k.sortBucket(ctx, b, readers, from, to, masters, others, limit, r, out); err != nil {
 					return err
 				}
 			}
@@ -333,13 +353,13 @@ func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering
 }
 
 // sortBucket writes the rows of the keys [from, to), of those without edges only if all are to be.
-func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint32, all bool, others *numbering, limit int, out *rows) error {
+func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint32, all bool, others *numbering, limit int, r *room, out *rows) error {
 	most, err := k.atMost(b, readers)
 	if err != nil {
 		return err
 	}
 	if most <= int64(limit) {
-		return k.sortRows(ctx, b, readers, from, to, most, all, others, out)
+		return k.sortRows(ctx, b, readers, from, to, most, all, others, r, out)
 	}
 	count := make([]int64, to-from)
 	err = k.each(ctx, b, readers, func(block []bucketEdge) {
@@ -354,7 +374,7 @@ func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint3
 			hi++
 		}
 		if edges <= int64(limit) {
-			err = k.sortRows(ctx, b, readers, lo, hi, edges, all, others, out)
+			err = k.sortRows(ctx, b, readers, lo, hi, edges, all, others, r, out)
 		} else if err = k.copyRow(ctx, b, readers, lo, others, out); err == nil {
 			out.edges += edges
 			err = out.end()
@@ -382,21 +402,25 @@ func (k *buckets) atMost(b, readers int) (edges int64, err error) {
 }
 
 // sortRows writes the rows of the keys [from, to), which have up to so many edges, of those without edges only if all are to be.
-func (k *buckets) sortRows(ctx context.Context, b, readers int, from, to uint32, edges int64, all bool, others *numbering, out *rows) error {
-	read, key := make([]uint32, 0, edges), make([]uint16, 0, edges)
-	var readWeight []uint32
-	ends := make([]int64, to-from) // of each key's edges, when they are counted
+func (k *buckets) sortRows(ctx context.Context, b, readers int, from, to uint32, edges int64, all bool, others *numbering, r *room, out *rows) error {
+	r.ends, r.read, r.key = resized(r.ends, int(to-from)), resized(r.read, int(edges)), resized(r.key, int(edges))
+	if k.weighted {
+		r.readWeight = resized(r.readWeight, int(edges))
+	}
+	ends, n := r.ends, 0 // of each key's edges, when they are counted
+	clear(ends)
 	err := k.each(ctx, b, readers, func(block []bucketEdge) {
 		for _, e := range block {
 			row := e.key - from
-			if int(row) >= len(ends) || len(read) == cap(read) {
+			if int(row) >= len(ends) || n == len(r.read) {
 				continue
 			}
 			ends[row]++
-			read, key = append(read, others.of(e.other)), append(key, uint16(row))
+			r.read[n], r.key[n] = others.of(e.other), uint16(row)
 			if k.weighted {
-				readWeight = append(readWeight, e.weight)
+				r.readWeight[n] = e.weight
 			}
+			n++
 		}
 	})
 	if err != nil {
@@ -407,16 +431,19 @@ func (k *buckets) sortRows(ctx context.Context, b, readers int, from, to uint32,
 		ends[i] = sum // where the key's next edge goes
 		sum += n
 	}
-	other, weight := make([]uint32, len(read)), make([]uint32, len(readWeight))
-	for i, row := range key {
+	r.other = resized(r.other, n)
+	if k.weighted {
+		r.weight = resized(r.weight, n)
+	}
+	for i, row := range r.key[:n] {
 		p := ends[row]
 		ends[row]++
-		other[p] = read[i]
+		r.other[p] = r.read[i]
 		if k.weighted {
-			weight[p] = readWeight[i]
+			r.weight[p] = r.readWeight[i]
 		}
 	}
-	if err := out.put(other, arrays.Bytes(weight)); err != nil {
+	if err := out.put(r.other, arrays.Bytes(r.weight)); err != nil {
 		return err
 	}
 	begin, before := int64(0), out.edges

@@ -165,20 +165,17 @@ func (c *creator) create(ctx context.Context) error {
 		if known && len(g.pieces) == 0 {
 			continue
 		}
-		if err := c.scan(ctx, g, !known); err != nil {
-			return err
-		}
-		if !known {
-			var err error
+		err := c.write(ctx, g, func(ctx context.Context) (err error) {
+			if err := c.scan(ctx, g, !known); err != nil || known {
+				return err
+			}
 			if c.did.Bytes, err = c.bucketBytes(); err != nil {
 				return err
 			}
-			if err := c.save(scannedFile, c.did); err != nil {
-				return err
-			}
 			known = true
-		}
-		if err := c.write(ctx, g); err != nil {
+			return c.save(scannedFile, c.did)
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -110,7 +110,7 @@ func (c *creator) scan(ctx context.Context, into *group, fill bool) error {
 	for r := range readers {
 		eg.Go(func() error {
 			return graph.Guard(func() error {
-				rd := reader{c: c, into: into}
+				rd := reader{c: c, into: into, marked: make([]int, c.o.Pieces)}
 				if fill {
 					buffer := int(min(max(c.o.Memory/4/int64(readers*count), 1<<10), 1<<18))
 					rd.fill(r, buffer)
@@ -156,6 +156,7 @@ type reader struct {
 	into     *group
 	in, out  []*filler // of each piece; nil: there is nothing to fill
 	lanes    []*lane   // where edges lie with their targets: those of every Border sources; empty elsewhere
+	marked   []int     // of each piece, the last row that is among the group's targets there, and one
 	crossing int64     // edges between pieces
 }
 
@@ -210,25 +211,28 @@ func (r *reader) read(ctx context.Context, from, to int, progress func(edges int
 
 // row takes edges into row v, whose sources have these ids.
 func (r *reader) row(v uint32, sources []uint32, weights []float32) {
-	c, p, in, out := r.c, r.c.p, r.into.in, r.into.out
+	c, p, out := r.c, r.c.p, r.into.out
 	target := p.idOf(v)
 	tp := p.of(target)
-	atTarget, crossing := c.o.Edges == EdgesAtTarget, int64(0)
-	weight := uint32(0)
+	atTarget, in := c.o.Edges == EdgesAtTarget, r.into.in[tp]
+	crossing, weight := int64(0), uint32(0)
 	for i, source := range sources {
 		sp := p.of(source)
 		home, leaves := tp, sp // where In has it, and where Out does
 		if !atTarget {
 			home = c.home(sp, tp)
-			leaves = home
+			in, leaves = r.into.in[home], home
 		}
 		if sp != tp {
 			crossing++
-			if m := in[home]; m != nil {
-				m.mark(source)
+			if in != nil {
+				in.mark(source)
 			}
-			if m := out[leaves]; m != nil {
-				m.mark(target)
+			if r.marked[leaves] != int(v)+1 {
+				r.marked[leaves] = int(v) + 1
+				if m := out[leaves]; m != nil {
+					m.mark(target)
+				}
 			}
 		}
 		if r.lanes == nil {

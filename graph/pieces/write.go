@@ -12,8 +12,8 @@ import (
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
-// write writes a group's pieces.
-func (c *creator) write(ctx context.Context, g *group) error {
+// write writes a group's pieces: their edges when edges has found what there is of them.
+func (c *creator) write(ctx context.Context, g *group, edges func(context.Context) error) error {
 	writers := map[int]*store.Writer{}
 	for _, i := range g.pieces {
 		w, err := store.NewWriter(c.path(pieceName(i)))
@@ -32,9 +32,8 @@ func (c *creator) write(ctx context.Context, g *group) error {
 			int(c.p.borders[i+1]-c.p.borders[i]), classes)
 		writers[i] = w
 	}
-	c.o.Progress("writing pieces", int64(g.from), int64(c.o.Pieces))
 	eg, ctx := errgroup.WithContext(ctx)
-	shared, complete := make(chan struct{}), false // the values, which are written of all pieces in one pass
+	shared, complete := make(chan struct{}), false // the values, which are written of all pieces in one pass, while edges are read
 	eg.Go(func() error {
 		defer close(shared)
 		err := graph.Guard(func() error { return c.values(ctx, writers) })
@@ -43,26 +42,32 @@ func (c *creator) write(ctx context.Context, g *group) error {
 	})
 	var telling sync.Mutex
 	done := g.to - len(g.pieces)
-	for _, i := range g.pieces {
-		eg.Go(func() error {
-			return graph.Guard(func() error {
-				if err := c.topology(ctx, g, i, writers[i]); err != nil {
-					return err
-				}
-				if <-shared; !complete {
-					return nil // whose error is another one's
-				}
-				if err := writers[i].Commit(ctx); err != nil {
-					return err
-				}
-				telling.Lock()
-				defer telling.Unlock()
-				done++
-				c.o.Progress("writing pieces", int64(done), int64(c.o.Pieces))
-				return nil
-			})
-		})
+	piece := func(i int) error {
+		if err := c.topology(ctx, g, i, writers[i]); err != nil {
+			return err
+		}
+		if <-shared; !complete {
+			return nil // whose error is another one's
+		}
+		if err := writers[i].Commit(ctx); err != nil {
+			return err
+		}
+		telling.Lock()
+		defer telling.Unlock()
+		done++
+		c.o.Progress("writing pieces", int64(done), int64(c.o.Pieces))
+		return nil
 	}
+	eg.Go(func() error {
+		if err := edges(ctx); err != nil {
+			return err
+		}
+		c.o.Progress("writing pieces", int64(g.from), int64(c.o.Pieces))
+		for _, i := range g.pieces {
+			eg.Go(func() error { return graph.Guard(func() error { return piece(i) }) })
+		}
+		return nil
+	})
 	return eg.Wait()
 }
 
