@@ -23,6 +23,7 @@ func (c *creator) write(ctx context.Context, g *group, edges func(context.Contex
 		defer w.Abort()
 		const arrays = 12 // that are written at once, and another one's buffer
 		w.SetBuffer(int(min(max(c.o.Memory/8/int64(arrays*len(g.pieces)), 1<<12), 1<<20)))
+		w.SetDirect()
 		w.SetName(c.ds.Name)
 		classes := 0
 		if c.ds.Labels != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -29,10 +30,13 @@ type ArrayWriter struct {
 	f     *os.File
 	h     hash.Hash
 	sums  blockSums
-	buf   []byte
+	buf   []byte // of the file from at
+	at    int64
 	most  int   // bytes of buf before they are written
 	n     int64 // bytes of values handed over
-	sent  int64 // bytes of values that the system was asked to write
+	sent  int64 // bytes of the file that the system was asked to write
+
+	direct bool // what is written does not go through the page cache
 }
 
 // Array begins an array of so many columns. How many rows it has is known when it is
@@ -57,10 +61,11 @@ func (w *Writer) arrayAt(path, name string, t graph.DType, cols int) (*ArrayWrit
 		return nil, dataerr.Writing(w.Shown(path), err)
 	}
 	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), most: cmp.Or(w.buffer, 1<<20)}
-	if _, err := f.Write(make([]byte, headerSize)); err != nil {
-		f.Close()
-		return nil, dataerr.Writing(w.Shown(path), err)
+	if w.direct && a.most >= directPage && setDirect(f, true) {
+		a.direct, a.most = true, a.most-a.most%directPage
+		a.buf = aligned(a.most)
 	}
+	a.buf = append(a.buf, make([]byte, headerSize)...)
 	return a, nil
 }
 
@@ -94,18 +99,46 @@ func (a *ArrayWriter) Write(p []byte) (int, error) {
 }
 
 func (a *ArrayWriter) flush() error {
-	a.h.Write(a.buf)
-	a.sums.write(a.buf)
-	_, err := a.f.Write(a.buf)
+	values := a.buf
+	if a.at == 0 {
+		values = values[headerSize:]
+	}
+	a.h.Write(values)
+	a.sums.write(values)
+	if a.direct && len(a.buf)%directPage != 0 { // the last bytes
+		a.through()
+	}
+	n, err := a.f.Write(a.buf)
+	if a.direct && err != nil { // not every file system does so, or the disk is full
+		a.through()
+		_, err = a.f.Write(a.buf[n:])
+	}
+	a.at += int64(len(a.buf))
 	a.buf = a.buf[:0]
-	if more := a.sums.at - a.sent; more >= sentAhead {
-		startWriting(a.f, headerSize+a.sent, more)
-		a.sent = a.sums.at
+	if more := a.at - a.sent; more >= sentAhead && !a.direct {
+		startWriting(a.f, a.sent, more)
+		a.sent = a.at
 	}
 	if err != nil {
 		return dataerr.Writing(a.w.Shown(a.path), err)
 	}
 	return nil
+}
+
+// through makes what is written from now on go through the page cache.
+func (a *ArrayWriter) through() {
+	a.direct = false
+	setDirect(a.f, false)
+}
+
+// directPage is what offsets, sizes and addresses are multiples of where the page cache is passed by.
+const directPage = 4096
+
+// aligned returns room for so many bytes, which begins at a multiple of directPage.
+func aligned(bytes int) []byte {
+	b := make([]byte, bytes+directPage)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % directPage)
+	return b[skip : skip : skip+bytes]
 }
 
 // sentAhead is after how many bytes the system is asked to begin to write them: left to itself it collects them
@@ -117,6 +150,9 @@ func (a *ArrayWriter) Finish() error {
 	if err := a.flush(); err != nil {
 		a.Close()
 		return err
+	}
+	if a.direct {
+		a.through()
 	}
 	h := arrayHeader{version: storeVersion, dtype: a.dtype, cols: a.cols}
 	if row := a.RowBytes(); row > 0 {

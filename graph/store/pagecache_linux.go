@@ -12,6 +12,20 @@ func startWriting(f *os.File, from, bytes int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), from, bytes, unix.SYNC_FILE_RANGE_WRITE)
 }
 
+// setDirect says whether what is written to f passes the page cache by, and reports whether the system does so.
+func setDirect(f *os.File, on bool) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return false
+	}
+	flags &^= unix.O_DIRECT
+	if on {
+		flags |= unix.O_DIRECT
+	}
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags)
+	return err == nil
+}
+
 // pageCache gives back the pages of a file that reading it from beginning to end
 // brought to memory, and leaves those that were there, or that somebody has
 // mapped.

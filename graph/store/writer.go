@@ -31,6 +31,7 @@ type Writer struct {
 	written   map[string]arrays.Info
 	m         manifest
 	buffer    int    // bytes that each array is written by; 0: 1 MiB
+	direct    bool   // arrays do not go through the page cache
 	release   func() // of the hold on tmp, which says that its writer lives; or nil
 }
 
@@ -70,6 +71,10 @@ func NewWriter(dir string, opts ...CreateOption) (*Writer, error) {
 // SetBuffer says by how many bytes each array that is begun from now on is written; 1 MiB if
 // nothing is said.
 func (w *Writer) SetBuffer(bytes int) { w.buffer = bytes }
+
+// SetDirect makes arrays that are begun from now on pass the page cache by, where the system can: nobody reads
+// them soon, and other files stay in memory.
+func (w *Writer) SetDirect() { w.direct = true }
 
 // SetName says what the dataset is called.
 func (w *Writer) SetName(name string) { w.m.Name = name }
