@@ -3,6 +3,7 @@ package pieces
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -262,5 +263,48 @@ func TestBalanceByBytes(t *testing.T) {
 	}
 	if b := s.Balance(); b.Bytes > 1.15 || b.Nodes < 1.3 {
 		t.Errorf("the largest piece has %.2f of the mean bytes and %.2f of the nodes", b.Bytes, b.Nodes)
+	}
+}
+
+// Neighbours are counted by pieces, in long rows and short ones, but for those that are counted later and the node itself.
+func TestStreamCounts(t *testing.T) {
+	const nodes, from, to = 600, 200, 240 // the nodes that are counted: later's
+	for _, pieces := range []int{3, 200} {
+		indptr, indices := []int64{0}, []uint32(nil)
+		for v := range nodes {
+			for k := range v % 41 {
+				indices = append(indices, uint32(v+k*k*k)%nodes)
+			}
+			indptr = append(indptr, int64(len(indices)))
+		}
+		s := newStreamer[uint8](nil, &graph.Graph{Indptr: indptr, Indices: indices}, pieces, 0)
+		for v := range s.part {
+			if s.part[v] = uint8(v * 7 % (pieces + 1)); v >= from && v < to { // the piece behind the last: not placed yet
+				s.part[v] = s.later()
+			}
+		}
+		var c counts
+		near, near2, at := make([]int32, pieces+2), make([]int32, pieces+2), [2]int{}
+		s.count(&c, near, near2, from, to)
+		for k, end := range c.ends {
+			got, want, later := map[uint16]int32{}, map[uint16]int32{}, []uint32(nil)
+			for _, x := range c.shares[at[0]:end[0]] {
+				got[x.piece] += x.nodes
+			}
+			for _, u := range s.g.InNeighbors(uint32(from + k)) {
+				if i := s.part[u]; int(i) < pieces {
+					want[uint16(i)]++
+				} else if i == s.later() && int(u) != from+k {
+					later = append(later, u)
+				}
+			}
+			if !maps.Equal(got, want) || end[0]-at[0] != len(want) || !slices.Equal(c.later[at[1]:end[1]], later) {
+				t.Fatalf("%d pieces, node %d: %v and later %v, want %v and %v", pieces, from+k, got, c.later[at[1]:end[1]], want, later)
+			}
+			at = end
+		}
+		if slices.Max(near) > 0 || slices.Max(near2) > 0 {
+			t.Errorf("%d pieces: counts are left", pieces)
+		}
 	}
 }

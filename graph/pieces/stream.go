@@ -67,8 +67,6 @@ type counts struct {
 // block is a range of nodes.
 type block struct{ from, nodes uint32 }
 
-func (b block) has(v uint32) bool { return v-b.from < b.nodes }
-
 // stream is Fennel (Tsourakakis et al., 2014, with gamma 3) with restreaming (Nishimura and Ugander, 2013):
 // each node goes to the piece that has the most of the nodes that its edges come from, less the price
 // of its bytes there, which grows with the square of the bytes that the piece has. It returns the pieces' bytes, too.
@@ -87,7 +85,7 @@ func stream(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, 
 type streamer[P uint8 | uint16] struct {
 	g             *graph.Graph
 	pieces        int      // which is also the piece of nodes that were not placed yet
-	part, placed  []P      // of each node: part is not written while a block is placed
+	part, placed  []P      // of each node: part is not written while a block is placed; later is of those of the block and the next
 	leaves        []uint32 // how many edges leave each node
 	node, entry   float64  // bytes
 	mean, perByte float64  // of a piece; the price in a piece of one byte
@@ -117,35 +115,51 @@ func newStreamer[P uint8 | uint16](stop *interrupt.Poll, g *graph.Graph, pieces 
 	return s
 }
 
-// count counts the neighbours of the nodes [from, to), which are of the block now, by pieces, while the block before is placed.
-// near has a zero for each piece and one more.
-func (s *streamer[P]) count(c *counts, near []int32, now, before block, from, to int) {
+// later is the piece of nodes whose neighbours are counted or that are placed meanwhile: who has them as neighbours counts them when it is placed.
+func (s *streamer[P]) later() P { return P(s.pieces + 1) }
+
+// count counts the neighbours of the nodes [from, to) by pieces, but for those that are to be counted later. near has a zero for each piece and two more.
+func (s *streamer[P]) count(c *counts, near, near2 []int32, from, to int) {
 	c.shares, c.later, c.ends = c.shares[:0], c.later[:0], c.ends[:0]
+	part, later := s.part, s.later()
 	for v := from; v < to; v++ {
 		row := s.g.InNeighbors(uint32(v))
-		for _, u := range row {
-			if now.has(u) || before.has(u) {
-				if int(u) != v {
-					c.later = append(c.later, u)
+		all := row
+		if len(near) <= 2*len(row) {
+			for ; len(row) > 1; row = row[2:] { // a count that was just written is waited for: two take turns
+				a, b := part[row[0]], part[row[1]]
+				near[a]++
+				near2[b]++
+				if a == later && int(row[0]) != v {
+					c.later = append(c.later, row[0])
 				}
-			} else {
-				near[s.part[u]]++
+				if b == later && int(row[1]) != v {
+					c.later = append(c.later, row[1])
+				}
 			}
 		}
-		near[s.pieces] = 0
-		if len(near) <= 2*len(row) {
-			for i, n := range near {
-				if n > 0 {
+		for _, u := range row {
+			i := part[u]
+			near[i]++
+			if i == later && int(u) != v {
+				c.later = append(c.later, u)
+			}
+		}
+		if len(near) <= 2*len(all) {
+			for i, n := range near[:s.pieces] {
+				if n += near2[i]; n > 0 {
 					c.shares = append(c.shares, share{uint16(i), n})
 				}
 			}
 			clear(near)
+			clear(near2)
 		} else {
-			for _, u := range row {
-				if i := s.part[u]; near[i] > 0 {
-					c.shares = append(c.shares, share{uint16(i), near[i]})
-					near[i] = 0
+			for _, u := range all {
+				i := part[u]
+				if n := near[i]; n > 0 && int(i) < s.pieces {
+					c.shares = append(c.shares, share{uint16(i), n})
 				}
+				near[i] = 0
 			}
 		}
 		c.ends = append(c.ends, [2]int{len(c.shares), len(c.later)})
@@ -204,22 +218,23 @@ func blocks(g *graph.Graph) (list []block) {
 
 func (s *streamer[P]) stream(stop *interrupt.Poll, progress func(string, int64, int64)) ([]P, *lightest, error) {
 	blocks, n := blocks(s.g), len(s.part)
-	each, nears := len(blocks), make([][]int32, stdruntime.GOMAXPROCS(0))
-	for i := range nears {
-		nears[i] = make([]int32, s.pieces+1)
-	}
+	each := len(blocks)
 	var counted [2][blockTasks]counts // of a block, and of the one before
 	for step := 0; n > 0 && stop.Err() == nil; step++ {
 		now, before := blocks[step%each], blocks[(step+each-1)%each]
 		var tasks atomic.Int64
 		var all errgroup.Group
-		for _, near := range nears {
+		for v := now.from; v < now.from+now.nodes; v++ {
+			s.part[v] = s.later()
+		}
+		for range stdruntime.GOMAXPROCS(0) {
 			all.Go(func() error {
 				return graph.Guard(func() error {
+					near, near2 := make([]int32, s.pieces+2), make([]int32, s.pieces+2)
 					for task := tasks.Add(1) - 2; task < blockTasks; task = tasks.Add(1) - 2 {
 						if task >= 0 {
 							first, end := s.task(now, task)
-							s.count(&counted[step%2][task], near, now, before, first, end)
+							s.count(&counted[step%2][task], near, near2, first, end)
 						} else if step > 0 {
 							s.placeBlock(int(before.from), &counted[(step+1)%2], near)
 						}
@@ -244,7 +259,7 @@ func (s *streamer[P]) stream(stop *interrupt.Poll, progress func(string, int64, 
 			s.endPass()
 		}
 	}
-	return s.part, s.load, stop.Err()
+	return s.placed, s.load, stop.Err()
 }
 
 func (s *streamer[P]) endPass() {
