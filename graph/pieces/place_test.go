@@ -273,7 +273,7 @@ func TestStreamCounts(t *testing.T) {
 		indptr, indices := []int64{0}, []uint32(nil)
 		for v := range nodes {
 			for k := range v % 41 {
-				indices = append(indices, uint32(v+k*k*k)%nodes)
+				indices = append(indices, uint32(v+k*k*(k-1))%nodes)
 			}
 			indptr = append(indptr, int64(len(indices)))
 		}
