@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
@@ -64,7 +64,7 @@ func (n *Node) Check(ctx context.Context, dir string, parts store.Part) error {
 // it was interrupted. It waits for a node that serves it, and reads all of what
 // it copied to compare it with the checksums behind the run's fingerprint. A copy
 // that is there already is checked, too, and what is damaged of it copied again.
-func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Part, progress func(transfer.Progress)) error {
+func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Part, progress func(dataplane.Progress)) error {
 	if s, err := store.OpenPart(dir, 0); err == nil {
 		same := s.Dataset().Fingerprint == r.Data
 		if err := s.Close(); err != nil {
@@ -86,9 +86,9 @@ func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Par
 	}
 	serves := func(m *membership.Info) bool { return store.Part(m.Parts)&parts == parts }
 	return n.copied(ctx, serves, func(from []string) (later bool, err error) {
-		err = transfer.CopyDirectory(ctx, n.Plane, from, "", dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
+		err = dataplane.CopyDirectory(ctx, n.Plane, from, "", dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
 		if err != nil {
-			return errors.Is(err, transfer.ErrNobody), err
+			return errors.Is(err, dataplane.ErrNobody), err
 		}
 		return false, verify(ctx, dir, r, parts)
 	})

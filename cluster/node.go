@@ -24,7 +24,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/scheduler"
@@ -59,8 +58,8 @@ type Node struct {
 	Plane    *dataplane.Plane
 	Control  *control.Plane
 	Member   *membership.Member
-	Replicas *transfer.ReplicaServer // of other nodes' checkpoints
-	files    *transfer.Directories   // of the run's data, that others may copy
+	Replicas *dataplane.ReplicaServer // of other nodes' checkpoints
+	files    *dataplane.Directories   // of the run's data, that others may copy
 	store    *etcd.Client
 	log      *slog.Logger
 	dir      string
@@ -163,13 +162,13 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	if err := n.listenControl(&o, reloader); err != nil {
 		return nil, err
 	}
-	n.files = transfer.ServeDirectories(n.Plane)
-	if n.Replicas, err = transfer.ServeReplicas(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
+	n.files = dataplane.ServeDirectories(n.Plane)
+	if n.Replicas, err = dataplane.ServeReplicas(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
 		return nil, err
 	}
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
 		Cluster: o.Cluster, TTL: o.TTL, Outage: o.Outage, Leaving: o.Leaving, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
-		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{transfer.ReplicaKind}},
+		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{dataplane.ReplicaKind}},
 	})
 	if err != nil {
 		return nil, err

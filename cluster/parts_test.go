@@ -14,7 +14,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/generate"
@@ -96,7 +95,7 @@ func (n *node) holdParts(t *testing.T, dir string, common pieces.Common, least i
 		t.Fatal(err)
 	}
 	p, err := parts.Hold(t.Context(), parts.Options{
-		Member: n.member, Plane: n.plane, Files: transfer.ServeDirectories(n.plane), Set: set, Common: common, Replicas: 1, MinNodes: least,
+		Member: n.member, Plane: n.plane, Files: dataplane.ServeDirectories(n.plane), Set: set, Common: common, Replicas: 1, MinNodes: least,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 )
 
@@ -70,7 +70,7 @@ func (n *Node) copySet(ctx context.Context, r *Run, dir string) (set *pieces.Set
 		}
 	}
 	err = n.copied(ctx, func(*membership.Info) bool { return true }, func(from []string) (later bool, err error) {
-		if err := transfer.CopyDirectory(ctx, n.Plane, from, "set", dir, nil, nil); err != nil {
+		if err := dataplane.CopyDirectory(ctx, n.Plane, from, "set", dir, nil, nil); err != nil {
 			return true, err
 		}
 		if set, err = pieces.Open(dir); err == nil && set.Fingerprint() != r.Data {

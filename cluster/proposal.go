@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/importer"
@@ -347,10 +347,10 @@ func (o *Options) parts() (parts store.Part) {
 func (s *Session) copy(ctx context.Context, r *Run, parts store.Part) error {
 	dir, tell := s.o.Config.Data.Path, s.o.Copying
 	if tell == nil {
-		tell = func(string, transfer.Progress, bool) {}
+		tell = func(string, dataplane.Progress, bool) {}
 	}
-	var last transfer.Progress
-	err := s.node.CopyData(ctx, r, dir, parts, func(p transfer.Progress) {
+	var last dataplane.Progress
+	err := s.node.CopyData(ctx, r, dir, parts, func(p dataplane.Progress) {
 		last = p
 		tell(dir, p, false)
 	})

@@ -14,17 +14,16 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // serveReplicas makes a member keep replicas in dir.
-func serveReplicas(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *transfer.ReplicaServer {
+func serveReplicas(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *dataplane.ReplicaServer {
 	t.Helper()
-	k, err := transfer.ServeReplicas(p, dir)
+	k, err := dataplane.ServeReplicas(p, dir)
 	if err == nil {
-		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), transfer.ReplicaKind) })
+		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), dataplane.ReplicaKind) })
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -65,7 +65,7 @@ type Options struct {
 
 	Drain time.Duration // how long it may hand over what it does and holds; 0: 4 minutes
 	// Copying hears of data that is being copied, and once of where it lies; nil: nobody does.
-	Copying func(dir string, p transfer.Progress, done bool)
+	Copying func(dir string, p dataplane.Progress, done bool)
 	// Late is called when this node has not ended some seconds after it had to, for a reason: it was
 	// fenced, or what it had could not be handed over. The others go on without it; the process should
 	// exit. nil: nothing is.

@@ -17,6 +17,16 @@
 //
 // What a peer sends is not trusted: a frame that breaks the protocol or a limit
 // ends its connection with an error, and nothing else.
+//
+// What is large, the files of a graph's topology (CopyDirectory), checkpoints and shards of
+// features, is bytes under a name that its owner gives. A range of them is read from whichever
+// node has them (ServeRanges, Source), or is put where those end that the other node has; both
+// ways go on where they were interrupted. A range carries a CRC-32C. Who knows the SHA-256 of the
+// whole, or of a chunk, compares that, too, and what becomes a file takes its name when it is on the disk.
+//
+// Replicas are copies of checkpoints on other nodes than those that wrote them, so that a machine
+// that is lost with its disk takes nothing along. A ReplicaServer keeps them in a directory, the
+// newest of the newest runs of every sender, so that a peer can fill no more than its own part.
 package dataplane
 
 import (

@@ -11,7 +11,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -38,7 +37,7 @@ func ExampleHold() {
 	}
 	defer member.Leave(ctx)
 	p, err := parts.Hold(ctx, parts.Options{
-		Member: member, Plane: plane, Files: transfer.ServeDirectories(plane), Set: set, Common: common, Replicas: 1, MinNodes: 1,
+		Member: member, Plane: plane, Files: dataplane.ServeDirectories(plane), Set: set, Common: common, Replicas: 1, MinNodes: 1,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -22,7 +22,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/shard"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/pieces"
@@ -35,14 +34,14 @@ import (
 type Options struct {
 	Member   *membership.Member
 	Plane    *dataplane.Plane
-	Files    *transfer.Directories
+	Files    *dataplane.Directories
 	Set      *pieces.Set
 	Common   pieces.Common
 	Replicas int  // nodes that hold each piece, as far as there are so many
 	MinNodes int  // nodes that are waited for before pieces are dealt
 	Trust    bool // pieces that lie here are what they were, and not read to compare them with their checksums
 	// Copying hears of pieces that are copied to dir; nil: nobody does.
-	Copying func(dir string, p transfer.Progress, done bool)
+	Copying func(dir string, p dataplane.Progress, done bool)
 	Logger  *slog.Logger
 }
 
@@ -152,11 +151,11 @@ func (p *Parts) openPiece(ctx context.Context, i int, from []string) (*store.Pie
 	}
 	tell := p.o.Copying
 	if tell == nil {
-		tell = func(string, transfer.Progress, bool) {}
+		tell = func(string, dataplane.Progress, bool) {}
 	}
-	var last transfer.Progress
+	var last dataplane.Progress
 	dir := p.o.Set.PieceDir(i)
-	err = transfer.CopyDirectory(ctx, p.o.Plane, from, pieces.PieceName(i), dir, nil, func(at transfer.Progress) {
+	err = dataplane.CopyDirectory(ctx, p.o.Plane, from, pieces.PieceName(i), dir, nil, func(at dataplane.Progress) {
 		last = at
 		tell(dir, at, false)
 	})

@@ -22,7 +22,6 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/pieces"
@@ -137,7 +136,7 @@ type Server struct {
 func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
 	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
 	p.Handle(dataplane.MethodRows, s.rows)
-	transfer.Serve(p, dataplane.MethodShard, chunkOf(layout), s.find)
+	dataplane.ServeRanges(p, dataplane.MethodShard, chunkOf(layout), s.find)
 	return s
 }
 
@@ -249,7 +248,7 @@ const (
 // chunkOf returns how many bytes of a shard travel at once: whole rows.
 func chunkOf(l features.Layout) int {
 	row := max(1, l.RowBytes())
-	return max(1, transfer.ChunkBytes/row) * row
+	return max(1, dataplane.ChunkBytes/row) * row
 }
 
 // find finds rows of a shard, for a node that takes it over.
@@ -291,7 +290,7 @@ func (s *Server) find(ctx context.Context, name []byte, at int64, bytes int) (fu
 func Copy(ctx context.Context, p *dataplane.Plane, m *Map, layout features.Layout, shard int, holders []string) (*graph.Features, error) {
 	t := layout.NewTable(m.Rows(shard))
 	row := layout.RowBytes()
-	from := transfer.Source{Plane: p, Method: dataplane.MethodShard, Nodes: holders}
+	from := dataplane.Source{Plane: p, Method: dataplane.MethodShard, Nodes: holders}
 	err := from.All(ctx, binary.LittleEndian.AppendUint32(nil, uint32(shard)), int64(t.Rows)*int64(row), chunkOf(layout), func(at int64, b []byte) error {
 		for first := int(at / int64(row)); len(b) > 0; first, b = first+1, b[row:] {
 			take(t, first, b[:row])

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -29,7 +29,7 @@ func (t *Trainers) Alone() bool {
 func (t *Trainers) replicaNodes() (names []string) {
 	v, _ := t.o.Member.View()
 	all := slices.DeleteFunc(slices.Clone(v.Members), func(m membership.Info) bool {
-		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, transfer.ReplicaKind)
+		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, dataplane.ReplicaKind)
 	})
 	slices.SortStableFunc(all, func(a, b membership.Info) int {
 		if a.Drains() != b.Drains() {
@@ -49,13 +49,13 @@ func (t *Trainers) replicaNodes() (names []string) {
 
 // Replicate implements training.Archive.
 func (t *Trainers) Replicate(ctx context.Context, run [32]byte, step int64, r io.ReaderAt) (node string, err error) {
-	c, err := transfer.DescribeReplica(run, step, io.NewSectionReader(r, 0, transfer.MaxReplica+1))
+	c, err := dataplane.DescribeReplica(run, step, io.NewSectionReader(r, 0, dataplane.MaxReplica+1))
 	if err != nil {
 		return "", err
 	}
 	err = training.ErrNoCopies
 	for _, node := range t.replicaNodes() {
-		e := transfer.SendReplica(ctx, t.o.Plane, node, c, r)
+		e := dataplane.SendReplica(ctx, t.o.Plane, node, c, r)
 		if e == nil {
 			return node, nil
 		}
@@ -73,12 +73,12 @@ const asking = 10 * time.Second
 // Recover implements training.Archive: it looks here, too.
 func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
 	type source struct {
-		transfer.Replica
+		dataplane.Replica
 		node string
 	}
 	var mu sync.Mutex
 	var all []source
-	add := func(node string, list []transfer.Replica, err error) {
+	add := func(node string, list []dataplane.Replica, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -100,7 +100,7 @@ func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take
 	var wg sync.WaitGroup
 	for _, node := range t.replicaNodes() {
 		wg.Go(func() {
-			list, err := transfer.ListReplicas(limit, t.o.Plane, node, run)
+			list, err := dataplane.ListReplicas(limit, t.o.Plane, node, run)
 			add(node, list, err)
 		})
 	}
@@ -123,7 +123,7 @@ func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take
 			if s.node == me {
 				return t.o.Replicas.Fetch(s.Replica, path)
 			}
-			return transfer.FetchReplica(ctx, t.o.Plane, s.node, s.Replica, path)
+			return dataplane.FetchReplica(ctx, t.o.Plane, s.node, s.Replica, path)
 		})
 		if err == nil {
 			return s.node, problems

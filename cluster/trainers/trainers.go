@@ -57,7 +57,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -90,7 +89,7 @@ type Options struct {
 	// Samplers are the nodes that sample for others; nil: this node asks none of them.
 	Samplers Samplers
 	// Replicas are those of others' checkpoints that this node keeps; nil: none.
-	Replicas *transfer.ReplicaServer
+	Replicas *dataplane.ReplicaServer
 	Logger   *slog.Logger
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/shard"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -155,7 +155,7 @@ func (s *clusterStatus) write(a *app) error {
 			is[i] = "rows" // as --roles has it
 		}
 		if len(is) > 1 { // every node keeps copies; some do nothing else
-			is = slices.DeleteFunc(is, func(kind string) bool { return kind == transfer.ReplicaKind })
+			is = slices.DeleteFunc(is, func(kind string) bool { return kind == dataplane.ReplicaKind })
 		}
 		if n.Leader {
 			is = append(is, "leader")

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
@@ -53,9 +53,9 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 }
 
 // copying says from time to time how far data was copied.
-func (a *app) copying() func(dir string, p transfer.Progress, done bool) {
+func (a *app) copying() func(dir string, p dataplane.Progress, done bool) {
 	said := time.Now()
-	return func(dir string, p transfer.Progress, done bool) {
+	return func(dir string, p dataplane.Progress, done bool) {
 		switch {
 		case done:
 			a.logf("the data lies in %s", dir)

@@ -1,46 +1,25 @@
-package transfer
+package dataplane
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
-func plane(t testing.TB, name string) *dataplane.Plane {
-	t.Helper()
-	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
-
 // pair is a node, and another one that keeps copies in dir.
-func pair(t testing.TB) (a *dataplane.Plane, k *ReplicaServer, dir string) {
+func pair(t testing.TB) (a *Plane, k *ReplicaServer, dir string) {
 	t.Helper()
-	a, b := plane(t, "a"), plane(t, "b")
+	p := planes(t, nil, "a", "b")
 	dir = filepath.Join(t.TempDir(), "copies")
-	k, err := ServeReplicas(b, dir)
+	k, err := ServeReplicas(p[1], dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.SetPeer("b", b.Address())
-	return a, k, dir
-}
-
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+	return p[0], k, dir
 }
 
 // content returns n bytes and the copy that they are.
@@ -58,10 +37,10 @@ func content(t testing.TB, run byte, step int64, n int) ([]byte, Replica) {
 	return b, c
 }
 
-func send(t testing.TB, p *dataplane.Plane, run byte, step int64, n int) ([]byte, Replica) {
+func send(t testing.TB, p *Plane, run byte, step int64, n int) ([]byte, Replica) {
 	t.Helper()
 	b, c := content(t, run, step, n)
-	if err := SendReplica(within(t), p, "b", c, bytes.NewReader(b)); err != nil {
+	if err := SendReplica(ctxFor(t), p, "b", c, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
 	return b, c
@@ -77,16 +56,16 @@ func TestSendFetch(t *testing.T) {
 		last, newest = send(t, a, 7, int64(step), n)
 	}
 	send(t, a, 7, 2, len(last)) // again: it is there
-	all, err := ListReplicas(within(t), a, "b", RunID{7})
+	all, err := ListReplicas(ctxFor(t), a, "b", RunID{7})
 	if err != nil || len(all) != ReplicaDepth || all[0] != newest || all[1].Step != 1 {
 		t.Fatalf("listed: %+v, %v", all, err)
 	}
-	if all, err := ListReplicas(within(t), a, "b", RunID{8}); err != nil || len(all) != 0 {
+	if all, err := ListReplicas(ctxFor(t), a, "b", RunID{8}); err != nil || len(all) != 0 {
 		t.Errorf("of another run: %+v, %v", all, err)
 	}
 	path := filepath.Join(t.TempDir(), "x")
 	for _, fetch := range []func() error{
-		func() error { return FetchReplica(within(t), a, "b", newest, path) },
+		func() error { return FetchReplica(ctxFor(t), a, "b", newest, path) },
 		func() error { return k.Fetch(newest, path) },
 	} {
 		if err := fetch(); err != nil {
@@ -120,11 +99,11 @@ func TestResumed(t *testing.T) {
 		t.Errorf("half a copy is listed: %v, %v", all, err)
 	}
 	only := readerFrom{bytes.NewReader(b), ChunkBytes, t}
-	if err := SendReplica(within(t), a, "b", c, only); err != nil {
+	if err := SendReplica(ctxFor(t), a, "b", c, only); err != nil {
 		t.Fatal(err)
 	}
 	c.SHA256[0] ^= 1
-	if err := SendReplica(within(t), a, "b", c, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
+	if err := SendReplica(ctxFor(t), a, "b", c, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
 		t.Errorf("another content: %v", err)
 	}
 	entries, err := os.ReadDir(k.run("a", c.Run))
@@ -172,7 +151,7 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, err := range []error{FetchReplica(within(t), a, "b", c, filepath.Join(dir, "x")), k.Fetch(c, filepath.Join(dir, "y"))} {
+	for _, err := range []error{FetchReplica(ctxFor(t), a, "b", c, filepath.Join(dir, "x")), k.Fetch(c, filepath.Join(dir, "y"))} {
 		if !errors.Is(err, ErrDamaged) {
 			t.Errorf("%v", err)
 		}

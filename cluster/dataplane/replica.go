@@ -1,4 +1,4 @@
-package transfer
+package dataplane
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -75,14 +74,14 @@ type ReplicaServer struct {
 
 // ServeReplicas opens dir, which it makes if need be, and lets peers put
 // replicas there, list and fetch them.
-func ServeReplicas(p *dataplane.Plane, dir string) (*ReplicaServer, error) {
+func ServeReplicas(p *Plane, dir string) (*ReplicaServer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	s := &ReplicaServer{dir: dir}
-	Receive(p, dataplane.MethodPutReplica, s.put)
-	p.Handle(dataplane.MethodListReplicas, s.list)
-	Serve(p, dataplane.MethodGetReplica, ChunkBytes, s.get)
+	receiveRanges(p, MethodPutReplica, s.put)
+	p.Handle(MethodListReplicas, s.list)
+	ServeRanges(p, MethodGetReplica, ChunkBytes, s.get)
 	return s, nil
 }
 
@@ -94,7 +93,7 @@ func (s *ReplicaServer) run(peer string, run RunID) string {
 func (s *ReplicaServer) dirs(run RunID) (all []string, err error) {
 	peers, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	for _, peer := range peers {
 		if peer.IsDir() {
@@ -133,7 +132,7 @@ func listed(dir string, run RunID) (all []Replica, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	for _, e := range entries {
 		c, ok := named(e.Name())
@@ -145,7 +144,7 @@ func listed(dir string, run RunID) (all []Replica, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("transfer: %w", err)
+			return nil, fmt.Errorf("dataplane: %w", err)
 		}
 		if c.Run, c.Size = run, info.Size(); c.Size > 0 {
 			all = append(all, c)
@@ -166,11 +165,11 @@ func (s *ReplicaServer) open(c *Replica) (*os.File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("transfer: %w", err)
+			return nil, fmt.Errorf("dataplane: %w", err)
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf("transfer: there is none of step %d and %x", c.Step, c.SHA256[:6])
+	return nil, fmt.Errorf("dataplane: there is none of step %d and %x", c.Step, c.SHA256[:6])
 }
 
 // put takes a chunk of a replica, and says how many of its bytes are here.
@@ -180,10 +179,10 @@ func (s *ReplicaServer) put(peer string, name []byte, at int64, data []byte) (ha
 		return 0, err
 	}
 	if int64(len(data)) > c.Size-at {
-		return 0, fmt.Errorf("transfer: %d bytes at %d of %d", len(data), at, c.Size)
+		return 0, fmt.Errorf("dataplane: %d bytes at %d of %d", len(data), at, c.Size)
 	}
 	if err := transport.CheckNode(peer); err != nil {
-		return 0, fmt.Errorf("transfer: %w", err)
+		return 0, fmt.Errorf("dataplane: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,12 +197,12 @@ func (s *ReplicaServer) take(peer string, c *Replica, at int64, data []byte) (ha
 	if there, err := whole(path, c); there || err != nil {
 		return c.Size, err
 	}
-	if _, err := os.Stat(path + Suffix); err != nil {
+	if _, err := os.Stat(path + partSuffix); err != nil {
 		if err := s.begin(peer, dir); err != nil {
 			return 0, err
 		}
 	}
-	f, err := OpenPartial(path, 0o600)
+	f, err := openPartial(path, 0o600)
 	if err != nil {
 		return 0, err
 	}
@@ -211,7 +210,7 @@ func (s *ReplicaServer) take(peer string, c *Replica, at int64, data []byte) (ha
 	if have, err = f.Append(at, data); err != nil || have < c.Size {
 		return have, err
 	}
-	if err := Verify(f, c.Size, c.SHA256); err != nil { // nothing of it can be kept
+	if err := verify(f, c.Size, c.SHA256); err != nil { // nothing of it can be kept
 		return 0, errors.Join(err, os.Remove(f.Name()))
 	}
 	if err := f.Commit(); err != nil {
@@ -223,22 +222,22 @@ func (s *ReplicaServer) take(peer string, c *Replica, at int64, data []byte) (ha
 // begin makes room for one more replica of a peer's run.
 func (s *ReplicaServer) begin(peer, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return fmt.Errorf("dataplane: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return fmt.Errorf("dataplane: %w", err)
 	}
 	for _, e := range entries { // of a replica that nobody goes on with
-		if strings.HasSuffix(e.Name(), Suffix) {
+		if strings.HasSuffix(e.Name(), partSuffix) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("transfer: %w", err)
+				return fmt.Errorf("dataplane: %w", err)
 			}
 		}
 	}
 	home := filepath.Join(s.dir, peer)
 	if entries, err = os.ReadDir(home); err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return fmt.Errorf("dataplane: %w", err)
 	}
 	type used struct {
 		path string
@@ -249,7 +248,7 @@ func (s *ReplicaServer) begin(peer, dir string) error {
 		path := filepath.Join(home, e.Name())
 		info, err := e.Info()
 		if err != nil {
-			return fmt.Errorf("transfer: %w", err)
+			return fmt.Errorf("dataplane: %w", err)
 		}
 		if path != dir {
 			old = append(old, used{path, info.ModTime().UnixNano()})
@@ -258,7 +257,7 @@ func (s *ReplicaServer) begin(peer, dir string) error {
 	slices.SortFunc(old, func(a, b used) int { return cmp.Compare(b.at, a.at) })
 	for _, o := range old[min(runs-1, len(old)):] {
 		if err := os.RemoveAll(o.path); err != nil {
-			return fmt.Errorf("transfer: %w", err)
+			return fmt.Errorf("dataplane: %w", err)
 		}
 	}
 	return nil
@@ -274,7 +273,7 @@ func (s *ReplicaServer) prune(dir string, c *Replica) error {
 	slices.SortFunc(all, further)
 	for _, o := range all[min(ReplicaDepth-1, len(all)):] {
 		if err := os.Remove(filepath.Join(dir, o.name())); err != nil {
-			return fmt.Errorf("transfer: %w", err)
+			return fmt.Errorf("dataplane: %w", err)
 		}
 	}
 	return nil
@@ -288,28 +287,28 @@ func whole(path string, c *Replica) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("transfer: %w", err)
+		return false, fmt.Errorf("dataplane: %w", err)
 	}
-	err = errors.Join(Verify(f, c.Size, c.SHA256), f.Close())
+	err = errors.Join(verify(f, c.Size, c.SHA256), f.Close())
 	if !errors.Is(err, ErrDamaged) {
 		return err == nil, err
 	}
 	if err := os.Remove(path); err != nil {
-		return false, fmt.Errorf("transfer: %w", err)
+		return false, fmt.Errorf("dataplane: %w", err)
 	}
 	return false, nil
 }
 
 // list answers with the replicas of a run.
-func (s *ReplicaServer) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (s *ReplicaServer) list(_ context.Context, r *Request) (Reply, error) {
 	if len(r.Body) != len(RunID{}) {
-		return dataplane.Reply{}, fmt.Errorf("transfer: a question of %d bytes", len(r.Body))
+		return Reply{}, fmt.Errorf("dataplane: a question of %d bytes", len(r.Body))
 	}
 	all, err := s.List(RunID(r.Body))
 	if err != nil {
-		return dataplane.Reply{}, err
+		return Reply{}, err
 	}
-	return dataplane.Reply{Data: [][]byte{encodeReplicas(all[:min(len(all), maxListed)]...)}}, nil
+	return Reply{Data: [][]byte{encodeReplicas(all[:min(len(all), maxListed)]...)}}, nil
 }
 
 // get finds a part of a replica.
@@ -319,7 +318,7 @@ func (s *ReplicaServer) get(_ context.Context, name []byte, at int64, n int) (fu
 		return nil, err
 	}
 	if at+int64(n) > c.Size {
-		return nil, fmt.Errorf("transfer: %d bytes at %d of %d", n, at, c.Size)
+		return nil, fmt.Errorf("dataplane: %d bytes at %d of %d", n, at, c.Size)
 	}
 	f, err := s.open(&c)
 	if err != nil {
@@ -328,7 +327,7 @@ func (s *ReplicaServer) get(_ context.Context, name []byte, at int64, n int) (fu
 	return func(b []byte) error {
 		defer f.Close()
 		if _, err := f.ReadAt(b, at); err != nil {
-			return fmt.Errorf("transfer: step %d: %w", c.Step, err)
+			return fmt.Errorf("dataplane: step %d: %w", c.Step, err)
 		}
 		return nil
 	}, nil

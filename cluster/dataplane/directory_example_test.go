@@ -1,4 +1,4 @@
-package transfer_test
+package dataplane_test
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 )
 
 // Node b copies what a serves. Interrupted, it would go on where it stopped.
@@ -31,10 +30,10 @@ func ExampleCopyDirectory() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	transfer.ServeDirectories(a).Add("", dir, []string{"indptr"})
+	dataplane.ServeDirectories(a).Add("", dir, []string{"indptr"})
 	b.SetPeer("a", a.Address())
 	to := filepath.Join(dir, "copy")
-	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, "", to, nil, nil); err != nil {
+	if err := dataplane.CopyDirectory(context.Background(), b, []string{"a"}, "", to, nil, nil); err != nil {
 		log.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(to, "indptr"))

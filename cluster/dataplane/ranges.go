@@ -1,16 +1,4 @@
-// Package transfer moves what is large between nodes over the data plane: the files
-// of a graph's topology (CopyDirectory), checkpoints and shards of features.
-//
-// What is moved is bytes under a name that its owner gives. A range of them is read
-// from whichever node has them (Serve, Source), or is written where those end that
-// the other node has (Receive, Put); both ways go on where they were interrupted. A
-// range carries a CRC-32C. Who knows the SHA-256 of the whole, or of a chunk, compares
-// that, too, and what becomes a file takes its name when it is on the disk (Partial).
-//
-// Replicas are copies of checkpoints on other nodes than those that wrote them, so that a machine
-// that is lost with its disk takes nothing along. A ReplicaServer keeps them in a directory, the
-// newest of the newest runs of every sender, so that a peer can fill no more than its own part.
-package transfer
+package dataplane
 
 import (
 	"context"
@@ -20,18 +8,16 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
 // ChunkBytes travel at once.
 const ChunkBytes = 4 << 20
 
 // ErrNobody: no node is left that a transfer could go on with.
-var ErrNobody = errors.New("transfer: no node is left to go on with")
+var ErrNobody = errors.New("dataplane: no node is left to go on with")
 
 // errRange: what a peer asks or sends is no range.
-var errRange = errors.New("transfer: malformed range")
+var errRange = errors.New("dataplane: malformed range")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -96,38 +82,38 @@ func appendSum(b, data []byte) []byte {
 // once, to fill so many. It may be called several times at once.
 type Find func(ctx context.Context, name []byte, at int64, n int) (read func(b []byte) error, err error)
 
-// Serve lets peers read ranges of at most limit bytes. There is memory for a range when
+// ServeRanges lets peers read ranges of at most limit bytes. There is memory for a range when
 // find has found it, and not before: whoever asks for what is not there is given none.
-func Serve(p *dataplane.Plane, method dataplane.Method, limit int, find Find) {
-	p.Handle(method, func(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func ServeRanges(p *Plane, method Method, limit int, find Find) {
+	p.Handle(method, func(ctx context.Context, r *Request) (Reply, error) {
 		name, at, n, err := decodeRange(r.Body, limit)
 		if err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
 		read, err := find(ctx, name, at, n)
 		if err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
 		b := make([]byte, n, n+sumBytes)
 		if err := read(b); err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
-		return dataplane.Reply{Data: [][]byte{appendSum(b, b)}}, nil
+		return Reply{Data: [][]byte{appendSum(b, b)}}, nil
 	})
 }
 
 // Source is the nodes that something can be read from, and the method by which they
 // serve it. The first one is asked; one that fails is taken out.
 type Source struct {
-	Plane  *dataplane.Plane
-	Method dataplane.Method
+	Plane  *Plane
+	Method Method
 	Nodes  []string
 
 	buf []byte
 }
 
 // Ask asks the nodes one after another until an answer is good. good may be nil.
-func (s *Source) Ask(ctx context.Context, call dataplane.Call, good func([]byte) error) ([]byte, error) {
+func (s *Source) Ask(ctx context.Context, call Call, good func([]byte) error) ([]byte, error) {
 	var errs []error
 	for len(s.Nodes) > 0 {
 		call.Node = s.Nodes[0]
@@ -153,7 +139,7 @@ func (s *Source) Range(ctx context.Context, name []byte, at int64, n int, good f
 	if cap(s.buf) < n+sumBytes {
 		s.buf = make([]byte, n+sumBytes)
 	}
-	call := dataplane.Call{Method: s.Method, Body: [][]byte{appendRange(name, at, n)}, Into: s.buf, Max: n + sumBytes}
+	call := Call{Method: s.Method, Body: [][]byte{appendRange(name, at, n)}, Into: s.buf, Max: n + sumBytes}
 	b, err := s.Ask(ctx, call, func(b []byte) error {
 		b, err := checked(b, n)
 		if err == nil && good != nil {
@@ -182,33 +168,33 @@ func (s *Source) All(ctx context.Context, name []byte, size int64, chunk int, ta
 	return nil
 }
 
-// Receive lets peers put ranges: take gets what a peer has at an offset of what it
+// receiveRanges lets peers put ranges: take gets what a peer has at an offset of what it
 // calls name, and returns how many bytes of that are here, from the first on.
-func Receive(p *dataplane.Plane, method dataplane.Method, take func(peer string, name []byte, at int64, data []byte) (have int64, err error)) {
-	p.Handle(method, func(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func receiveRanges(p *Plane, method Method, take func(peer string, name []byte, at int64, data []byte) (have int64, err error)) {
+	p.Handle(method, func(_ context.Context, r *Request) (Reply, error) {
 		name, at, data, err := decodePut(r.Body)
 		if err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
 		have, err := take(r.Peer, name, at, data)
 		if err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
-		return dataplane.Reply{Data: [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(have))}}, nil
+		return Reply{Data: [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(have))}}, nil
 	})
 }
 
-// Put gives a node size bytes of r, from where an earlier Put of them stopped. It
+// putAll gives a node size bytes of r, from where an earlier one of them stopped. It
 // returns when the node has all of them.
-func Put(ctx context.Context, p *dataplane.Plane, node string, method dataplane.Method, name []byte, size int64, r io.ReaderAt) error {
+func putAll(ctx context.Context, p *Plane, node string, method Method, name []byte, size int64, r io.ReaderAt) error {
 	ask := func(at int64, data []byte) (int64, error) {
 		body := [][]byte{appendRange(name, at, len(data)), data, appendSum(nil, data)}
-		b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: method, Body: body, Max: 8})
+		b, err := p.Ask(ctx, Call{Node: node, Method: method, Body: body, Max: 8})
 		if err != nil {
 			return 0, err
 		}
 		if len(b) != 8 || binary.LittleEndian.Uint64(b) > uint64(size) {
-			return 0, fmt.Errorf("transfer: node %s answers %x, not how much it has of %d bytes", node, b, size)
+			return 0, fmt.Errorf("dataplane: node %s answers %x, not how much it has of %d bytes", node, b, size)
 		}
 		return int64(binary.LittleEndian.Uint64(b)), nil
 	}
@@ -217,11 +203,11 @@ func Put(ctx context.Context, p *dataplane.Plane, node string, method dataplane.
 	for err == nil && have < size {
 		data := buf[:min(int64(len(buf)), size-have)]
 		if _, err := r.ReadAt(data, have); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("transfer: %w", err)
+			return fmt.Errorf("dataplane: %w", err)
 		}
 		var now int64
 		if now, err = ask(have, data); err == nil && now <= have {
-			err = fmt.Errorf("transfer: node %s has %d bytes, and had %d", node, now, have)
+			err = fmt.Errorf("dataplane: node %s has %d bytes, and had %d", node, now, have)
 		}
 		have = now
 	}

@@ -1,4 +1,4 @@
-package transfer
+package dataplane
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
 const (
@@ -24,7 +22,7 @@ const (
 // A range that is damaged on the way, or cut short, is not taken: the next node is
 // asked for it, and for those that follow.
 func TestRange(t *testing.T) {
-	p := planes(t, 4)
+	p := planes(t, nil, "n0", "n1", "n2", "n3")
 	want := bytes.Repeat([]byte("0123456789"), 10)
 	find := func(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 		if string(name) != "x" || at+int64(n) > int64(len(want)) {
@@ -35,16 +33,16 @@ func TestRange(t *testing.T) {
 			return nil
 		}, nil
 	}
-	p[1].Handle(methodRead, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+	p[1].Handle(methodRead, func(context.Context, *Request) (Reply, error) {
 		b := bytes.Clone(want[:32])
 		b = appendSum(b, b)
 		b[5] ^= 1
-		return dataplane.Reply{Data: [][]byte{b}}, nil
+		return Reply{Data: [][]byte{b}}, nil
 	})
-	p[2].Handle(methodRead, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
-		return dataplane.Reply{Data: [][]byte{appendSum(bytes.Clone(want[:31]), want[:31])}}, nil
+	p[2].Handle(methodRead, func(context.Context, *Request) (Reply, error) {
+		return Reply{Data: [][]byte{appendSum(bytes.Clone(want[:31]), want[:31])}}, nil
 	})
-	Serve(p[3], methodRead, 32, find)
+	ServeRanges(p[3], methodRead, 32, find)
 	s := Source{Plane: p[0], Method: methodRead, Nodes: []string{"n1", "n2", "n3"}}
 	var got []byte
 	err := s.All(t.Context(), []byte("x"), int64(len(want)), 32, func(at int64, b []byte) error {
@@ -87,7 +85,7 @@ func TestRange(t *testing.T) {
 // knows, nor a range beyond what has one. The ranges are far larger than what the plane
 // takes for an ask.
 func TestServeNothing(t *testing.T) {
-	p := planes(t, 2)
+	p := planes(t, nil, "n0", "n1")
 	dir, names, _ := source(t)
 	all := ServeDirectories(p[1])
 	all.Add("", dir, names)
@@ -96,7 +94,7 @@ func TestServeNothing(t *testing.T) {
 		t.Fatal(err, d.err)
 	}
 	const asks, size = 16, 16 * ChunkBytes
-	Serve(p[1], methodRead, size, func(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+	ServeRanges(p[1], methodRead, size, func(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 		return d.find(string(name), at, n)
 	})
 	var before, after runtime.MemStats
@@ -104,7 +102,7 @@ func TestServeNothing(t *testing.T) {
 	for i := range asks {
 		name := binary.LittleEndian.AppendUint32(nil, uint32(len(names)*(i%2)))
 		body := [][]byte{appendRange(name, 1<<40, size)}
-		if _, err := p[0].Ask(t.Context(), dataplane.Call{Node: "n1", Method: methodRead, Body: body, Max: 8}); err == nil {
+		if _, err := p[0].Ask(t.Context(), Call{Node: "n1", Method: methodRead, Body: body, Max: 8}); err == nil {
 			t.Fatal("it was served")
 		}
 	}
@@ -117,11 +115,11 @@ func TestServeNothing(t *testing.T) {
 // What is put goes on where it was interrupted; what is damaged on the way is refused,
 // and what is not what was announced gets no name.
 func TestPut(t *testing.T) {
-	p := planes(t, 2)
+	p := planes(t, nil, "n0", "n1")
 	b := bytes.Repeat([]byte("0123456789"), ChunkBytes/10+3)
 	path := filepath.Join(t.TempDir(), "f")
-	Receive(p[1], methodPut, func(peer string, name []byte, at int64, data []byte) (have int64, err error) {
-		f, err := OpenPartial(path, 0o600)
+	receiveRanges(p[1], methodPut, func(peer string, name []byte, at int64, data []byte) (have int64, err error) {
+		f, err := openPartial(path, 0o600)
 		if err != nil {
 			return 0, err
 		}
@@ -129,13 +127,13 @@ func TestPut(t *testing.T) {
 		if have, err = f.Append(at, data); err != nil || have < int64(len(b)) {
 			return have, err
 		}
-		if err := Verify(f, int64(len(b)), sha256.Sum256(b)); err != nil {
+		if err := verify(f, int64(len(b)), sha256.Sum256(b)); err != nil {
 			return 0, errors.Join(err, os.Remove(f.Name()))
 		}
 		return have, f.Commit()
 	})
 	put := func(body ...[]byte) ([]byte, error) {
-		return p[0].Ask(t.Context(), dataplane.Call{Node: "n1", Method: methodPut, Body: body, Max: 8})
+		return p[0].Ask(t.Context(), Call{Node: "n1", Method: methodPut, Body: body, Max: 8})
 	}
 	damaged := append(appendSum(bytes.Clone(b[:100]), b[:100]), 0)
 	damaged[3] ^= 1
@@ -145,7 +143,7 @@ func TestPut(t *testing.T) {
 	if _, err := put(appendRange([]byte("x"), 0, 100), b[:100], appendSum(nil, b[:100])); err != nil {
 		t.Fatal(err)
 	}
-	if err := Put(t.Context(), p[0], "n1", methodPut, []byte("x"), int64(len(b)), tail{bytes.NewReader(b), 100, t}); err != nil {
+	if err := putAll(t.Context(), p[0], "n1", methodPut, []byte("x"), int64(len(b)), tail{bytes.NewReader(b), 100, t}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, b) {
@@ -156,7 +154,7 @@ func TestPut(t *testing.T) {
 	}
 	other := bytes.Clone(b)
 	other[7] ^= 1
-	if err := Put(t.Context(), p[0], "n1", methodPut, []byte("x"), int64(len(b)), bytes.NewReader(other)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
+	if err := putAll(t.Context(), p[0], "n1", methodPut, []byte("x"), int64(len(b)), bytes.NewReader(other)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
 		t.Errorf("another content: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {

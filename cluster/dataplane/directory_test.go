@@ -1,42 +1,14 @@
-package transfer
+package dataplane
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/internal/leak"
 )
-
-func TestMain(m *testing.M) { leak.Main(m) }
-
-func planes(t testing.TB, n int) []*dataplane.Plane {
-	t.Helper()
-	var all []*dataplane.Plane
-	for i := range n {
-		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
-		all = append(all, p)
-	}
-	for _, a := range all {
-		for _, b := range all {
-			if a != b {
-				a.SetPeer(b.Node(), b.Address())
-			}
-		}
-	}
-	return all
-}
 
 func source(t testing.TB) (dir string, names []string, want map[string][]byte) {
 	t.Helper()
@@ -68,7 +40,7 @@ func compare(t testing.TB, dir string, want map[string][]byte) {
 // A copy that was interrupted goes on where it stopped, from another peer; what
 // is damaged, on disk or on the way, is fetched again.
 func TestCopy(t *testing.T) {
-	p := planes(t, 3)
+	p := planes(t, nil, "n0", "n1", "n2")
 	dir, names, want := source(t)
 	ServeDirectories(p[1]).Add("x", dir, names)
 	ServeDirectories(p[2]).Add("x", dir, names)
@@ -138,7 +110,7 @@ func FuzzListing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := parseListing(b)
 		if err != nil {
-			if !errors.Is(err, ErrListing) {
+			if !errors.Is(err, errListing) {
 				t.Fatal(err)
 			}
 			return

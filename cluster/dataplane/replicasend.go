@@ -1,4 +1,4 @@
-package transfer
+package dataplane
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
@@ -17,10 +16,10 @@ func DescribeReplica(run RunID, step int64, r io.Reader) (Replica, error) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r)
 	if err != nil {
-		return c, fmt.Errorf("transfer: %w", err)
+		return c, fmt.Errorf("dataplane: %w", err)
 	}
 	if c.Size = n; n < 1 || n > MaxReplica {
-		return c, fmt.Errorf("transfer: %d bytes; at least 1 and at most %d", n, int64(MaxReplica))
+		return c, fmt.Errorf("dataplane: %d bytes; at least 1 and at most %d", n, int64(MaxReplica))
 	}
 	sum.Sum(c.SHA256[:0])
 	return c, nil
@@ -28,26 +27,26 @@ func DescribeReplica(run RunID, step int64, r io.Reader) (Replica, error) {
 
 // SendReplica puts a replica on a node's disk, from where an earlier one of it stopped.
 // It returns when the node has all of it on its disk.
-func SendReplica(ctx context.Context, p *dataplane.Plane, node string, c Replica, r io.ReaderAt) error {
-	return Put(ctx, p, node, dataplane.MethodPutReplica, encodeReplicas(c), c.Size, r)
+func SendReplica(ctx context.Context, p *Plane, node string, c Replica, r io.ReaderAt) error {
+	return putAll(ctx, p, node, MethodPutReplica, encodeReplicas(c), c.Size, r)
 }
 
 // ListReplicas returns the replicas of a run that a node has, the furthest first.
-func ListReplicas(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Replica, error) {
-	b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodListReplicas, Body: [][]byte{run[:]}, Max: maxListed * replicaBytes})
+func ListReplicas(ctx context.Context, p *Plane, node string, run RunID) ([]Replica, error) {
+	b, err := p.Ask(ctx, Call{Node: node, Method: MethodListReplicas, Body: [][]byte{run[:]}, Max: maxListed * replicaBytes})
 	if err != nil {
 		return nil, err
 	}
 	all, err := decodeReplicas(b)
 	if err == nil && len(all) > 0 && all[0].Run != run {
-		err = fmt.Errorf("transfer: replicas of another run than was asked for")
+		err = fmt.Errorf("dataplane: replicas of another run than was asked for")
 	}
 	return all, err
 }
 
 // FetchReplica makes path a replica that a node has: whole and compared, or not at all.
-func FetchReplica(ctx context.Context, p *dataplane.Plane, node string, c Replica, path string) error {
-	from := Source{Plane: p, Method: dataplane.MethodGetReplica, Nodes: []string{node}}
+func FetchReplica(ctx context.Context, p *Plane, node string, c Replica, path string) error {
+	from := Source{Plane: p, Method: MethodGetReplica, Nodes: []string{node}}
 	return save(c, path, func(w io.Writer) error {
 		return from.All(ctx, encodeReplicas(c), c.Size, ChunkBytes, func(_ int64, b []byte) error {
 			_, err := w.Write(b)

@@ -1,4 +1,4 @@
-package transfer
+package dataplane
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
 // Limits of a listing that is accepted from a peer.
@@ -25,8 +23,8 @@ const (
 	maxChunks  = 1 << 20 // of a file: 4 TiB
 )
 
-// ErrListing: a peer's listing is malformed.
-var ErrListing = errors.New("transfer: malformed listing")
+// errListing: a peer's listing is malformed.
+var errListing = errors.New("dataplane: malformed listing")
 
 // file is one of a directory, with a checksum of every chunk.
 type file struct {
@@ -49,20 +47,20 @@ type listing struct {
 // lead elsewhere, sizes that do not fit.
 func (l *listing) check() error {
 	if len(l.Files) > maxFiles {
-		return fmt.Errorf("%w: %d files", ErrListing, len(l.Files))
+		return fmt.Errorf("%w: %d files", errListing, len(l.Files))
 	}
 	seen := map[string]bool{}
 	for _, f := range l.Files {
 		chunks := (f.Size + ChunkBytes - 1) / ChunkBytes
 		switch {
 		case !fs.ValidPath(f.Name) || f.Name == "." || filepath.Base(filepath.FromSlash(f.Name)) != f.Name || f.Name[0] == '.' || seen[f.Name]:
-			return fmt.Errorf("%w: file %.100q", ErrListing, f.Name)
+			return fmt.Errorf("%w: file %.100q", errListing, f.Name)
 		case f.Size < 0 || chunks > maxChunks || chunks != int64(len(f.Sums)):
-			return fmt.Errorf("%w: %.100q of %d bytes has %d checksums", ErrListing, f.Name, f.Size, len(f.Sums))
+			return fmt.Errorf("%w: %.100q of %d bytes has %d checksums", errListing, f.Name, f.Size, len(f.Sums))
 		}
 		for _, s := range f.Sums {
 			if len(s) != sha256.Size {
-				return fmt.Errorf("%w: %.100q has a checksum of %d bytes", ErrListing, f.Name, len(s))
+				return fmt.Errorf("%w: %.100q has a checksum of %d bytes", errListing, f.Name, len(s))
 			}
 		}
 		seen[f.Name] = true
@@ -73,7 +71,7 @@ func (l *listing) check() error {
 func parseListing(b []byte) (*listing, error) {
 	l := new(listing)
 	if err := json.Unmarshal(b, l); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrListing, err)
+		return nil, fmt.Errorf("%w: %w", errListing, err)
 	}
 	return l, l.check()
 }
@@ -96,16 +94,16 @@ type Directories struct {
 }
 
 // ServeDirectories lets peers copy what is added.
-func ServeDirectories(p *dataplane.Plane) *Directories {
+func ServeDirectories(p *Plane) *Directories {
 	d := &Directories{all: map[string]*directory{}}
-	p.Handle(dataplane.MethodList, func(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	p.Handle(MethodList, func(_ context.Context, r *Request) (Reply, error) {
 		s, err := d.find(string(r.Body))
 		if err != nil {
-			return dataplane.Reply{}, err
+			return Reply{}, err
 		}
-		return dataplane.Reply{Data: [][]byte{s.text}}, s.err
+		return Reply{Data: [][]byte{s.text}}, s.err
 	})
-	Serve(p, dataplane.MethodFile, ChunkBytes, func(ctx context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+	ServeRanges(p, MethodFile, ChunkBytes, func(ctx context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 		directory, file := path.Split(string(name))
 		s, err := d.find(strings.TrimSuffix(directory, "/"))
 		if err != nil {
@@ -130,7 +128,7 @@ func (d *Directories) find(name string) (*directory, error) {
 	s := d.all[name]
 	d.mu.Unlock()
 	if s == nil {
-		return nil, fmt.Errorf("transfer: there is no directory %.64q", name)
+		return nil, fmt.Errorf("dataplane: there is no directory %.64q", name)
 	}
 	s.once.Do(s.read)
 	return s, nil
@@ -155,7 +153,7 @@ func (s *directory) read() {
 func sum(path, name string) (file, error) {
 	r, err := os.Open(path)
 	if err != nil {
-		return file{}, fmt.Errorf("transfer: %w", err)
+		return file{}, fmt.Errorf("dataplane: %w", err)
 	}
 	defer r.Close()
 	f := file{Name: name}
@@ -171,7 +169,7 @@ func sum(path, name string) (file, error) {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return f, nil
 		case err != nil:
-			return file{}, fmt.Errorf("transfer: %w", err)
+			return file{}, fmt.Errorf("dataplane: %w", err)
 		}
 	}
 }
@@ -183,20 +181,20 @@ func (s *directory) find(name string, at int64, n int) (func([]byte) error, erro
 	}
 	i := slices.IndexFunc(s.list.Files, func(f file) bool { return f.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("transfer: there is no file %.64q", name)
+		return nil, fmt.Errorf("dataplane: there is no file %.64q", name)
 	}
 	f := &s.list.Files[i]
 	if at+int64(n) > f.Size {
-		return nil, fmt.Errorf("transfer: %s: %d bytes at %d of %d", f.Name, n, at, f.Size)
+		return nil, fmt.Errorf("dataplane: %s: %d bytes at %d of %d", f.Name, n, at, f.Size)
 	}
 	r, err := os.Open(filepath.Join(s.dir, f.Name))
 	if err != nil {
-		return nil, fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	return func(b []byte) error {
 		defer r.Close()
 		if _, err := r.ReadAt(b, at); err != nil {
-			return fmt.Errorf("transfer: %s: %w", r.Name(), err)
+			return fmt.Errorf("dataplane: %s: %w", r.Name(), err)
 		}
 		return nil
 	}, nil
@@ -211,9 +209,9 @@ type Progress struct {
 // CopyDirectory makes dir hold the files, of those that the nodes serve under a name, that are wanted (nil:
 // all), which must be the same at all of them. What dir holds of it already, whole or in part, is
 // checked and kept. progress may be nil.
-func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, name, dir string, want func(file string) bool, progress func(Progress)) error {
-	c := &copying{from: Source{Plane: p, Method: dataplane.MethodFile, Nodes: nodes}, name: name, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
-	text, err := c.from.Ask(ctx, dataplane.Call{Method: dataplane.MethodList, Body: [][]byte{[]byte(name)}, Max: maxListing}, nil)
+func CopyDirectory(ctx context.Context, p *Plane, nodes []string, name, dir string, want func(file string) bool, progress func(Progress)) error {
+	c := &copying{from: Source{Plane: p, Method: MethodFile, Nodes: nodes}, name: name, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
+	text, err := c.from.Ask(ctx, Call{Method: MethodList, Body: [][]byte{[]byte(name)}, Max: maxListing}, nil)
 	if err != nil {
 		return err
 	}
@@ -222,7 +220,7 @@ func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, name
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return fmt.Errorf("dataplane: %w", err)
 	}
 	if want != nil {
 		l.Files = slices.DeleteFunc(l.Files, func(f file) bool { return !want(f.Name) })
@@ -255,11 +253,11 @@ func (c *copying) file(ctx context.Context, f *file) (err error) {
 			c.count(f.Size, f.Size)
 			return nil
 		}
-		if err := os.Rename(to, to+Suffix); err != nil {
-			return fmt.Errorf("transfer: %w", err)
+		if err := os.Rename(to, to+partSuffix); err != nil {
+			return fmt.Errorf("dataplane: %w", err)
 		}
 	}
-	out, err := OpenPartial(to, 0o644)
+	out, err := openPartial(to, 0o644)
 	if err != nil {
 		return err
 	}
@@ -281,12 +279,12 @@ func (c *copying) file(ctx context.Context, f *file) (err error) {
 			return err
 		}
 		if _, err := out.WriteAt(b, at); err != nil {
-			return fmt.Errorf("transfer: %w", err)
+			return fmt.Errorf("dataplane: %w", err)
 		}
 		c.count(int64(n), 0)
 	}
 	if err := out.Truncate(f.Size); err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return fmt.Errorf("dataplane: %w", err)
 	}
 	return out.Commit()
 }

@@ -1,4 +1,4 @@
-package transfer_test
+package dataplane_test
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 )
 
 // Node b keeps a copy of a's checkpoint, and a fetches it when its own is lost.
@@ -30,24 +29,24 @@ func ExampleSendReplica() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := transfer.ServeReplicas(b, filepath.Join(dir, "copies")); err != nil {
+	if _, err := dataplane.ServeReplicas(b, filepath.Join(dir, "copies")); err != nil {
 		log.Fatal(err)
 	}
 	a.SetPeer("b", b.Address())
-	run, checkpoint := transfer.RunID{1}, strings.NewReader("parameters")
-	c, err := transfer.DescribeReplica(run, 7, checkpoint)
+	run, checkpoint := dataplane.RunID{1}, strings.NewReader("parameters")
+	c, err := dataplane.DescribeReplica(run, 7, checkpoint)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := transfer.SendReplica(ctx, a, "b", c, checkpoint); err != nil {
+	if err := dataplane.SendReplica(ctx, a, "b", c, checkpoint); err != nil {
 		log.Fatal(err)
 	}
-	kept, err := transfer.ListReplicas(ctx, a, "b", run)
+	kept, err := dataplane.ListReplicas(ctx, a, "b", run)
 	if err != nil {
 		log.Fatal(err)
 	}
 	path := filepath.Join(dir, "fetched")
-	if err := transfer.FetchReplica(ctx, a, "b", kept[0], path); err != nil {
+	if err := dataplane.FetchReplica(ctx, a, "b", kept[0], path); err != nil {
 		log.Fatal(err)
 	}
 	text, err := os.ReadFile(path)

@@ -1,4 +1,4 @@
-package transfer
+package dataplane
 
 import (
 	"encoding/binary"
@@ -23,14 +23,14 @@ func encodeReplicas(all ...Replica) []byte {
 func decodeReplicas(b []byte) ([]Replica, error) {
 	all := make([]Replica, min(len(b)/replicaBytes, maxListed))
 	if len(b) != len(all)*replicaBytes {
-		return nil, fmt.Errorf("transfer: replicas in %d bytes", len(b))
+		return nil, fmt.Errorf("dataplane: replicas in %d bytes", len(b))
 	}
 	if _, err := binary.Decode(b, binary.LittleEndian, all); err != nil {
-		return nil, fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	for _, c := range all {
 		if c.Run != all[0].Run || c.Step < 0 || c.Size < 1 || c.Size > MaxReplica {
-			return nil, fmt.Errorf("transfer: step %d of %d bytes; at most %d, and all of one run", c.Step, c.Size, int64(MaxReplica))
+			return nil, fmt.Errorf("dataplane: step %d of %d bytes; at most %d, and all of one run", c.Step, c.Size, int64(MaxReplica))
 		}
 	}
 	return all, nil
@@ -40,7 +40,7 @@ func decodeReplicas(b []byte) ([]Replica, error) {
 func decodeReplica(b []byte) (c Replica, err error) {
 	all, err := decodeReplicas(b)
 	if err == nil && len(all) != 1 {
-		err = fmt.Errorf("transfer: a name of %d bytes", len(b))
+		err = fmt.Errorf("dataplane: a name of %d bytes", len(b))
 	}
 	if err != nil {
 		return c, err
