@@ -145,3 +145,49 @@ func TestInferenceCollects(t *testing.T) {
 		}
 	}
 }
+
+// TestTapeHeld counts what a tape holds: nothing at first, and then the transposes, coefficients and sums of blocks.
+func TestTapeHeld(t *testing.T) {
+	workers := pool.New(1)
+	defer workers.Close()
+	m, err := newModel(Spec{Model: "sage", Layers: 1, InDim: 2, OutDim: 2}, &graph.Graph{Indptr: make([]int64, 2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tape := newCore[float32](m, cpu.NewExec(workers, detected(t)), true).tape
+	before := tape.held()
+	one := derived[float32]{transpose: new(cpu.Transpose), weights: make([]float32, 3), self: make([]float32, 2),
+		sums: map[sumOf[float32]]cpu.Matrix[float32]{{}: cpu.NewMatrix[float32](5, 2)}}
+	one.transpose.Build(tape.x, &graph.Block{NumDst: 1, NumSrc: 3, Indptr: []int64{0, 2}, Indices: []uint32{0, 2}})
+	bytes := one.transpose.Bytes() + 4*(3+2+10)
+	for n := range int64(3) {
+		if got := tape.held() - before; got != n*bytes || bytes <= 4*15 {
+			t.Errorf("of %d blocks %d bytes are held, want %d", n, got, n*bytes)
+		}
+		tape.ofWhole = one
+		if n > 0 {
+			tape.ofLasting = append(tape.ofLasting, one)
+		}
+	}
+}
+
+// TestTrialIsAsSparse checks that trials of a model that is bound to sparse features are of features that are as sparse.
+func TestTrialIsAsSparse(t *testing.T) {
+	const nodes, cols, every = 50, 200, 20
+	x := make([]float32, nodes*cols)
+	for i := 0; i < len(x); i += every {
+		x[i] = 1
+	}
+	m, err := newModel(Spec{Model: "sage", Layers: 1, InDim: cols, OutDim: 2}, &graph.Graph{Indptr: make([]int64, nodes+1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.BindFeatures(graph.NewFeatures(nodes, cols, x))
+	if m.sparse == nil {
+		t.Fatal("the features are not sparse")
+	}
+	ds := m.trialData(rand.New(rand.NewPCG(1, 1)), 30, 60)
+	if got := len(cpu.NewSparse(ds.NodeFeatures).Values); got != 30*cols/every {
+		t.Errorf("a trial has %d values that are not zero, want %d", got, 30*cols/every)
+	}
+}

@@ -233,6 +233,9 @@ func TestNameMap(t *testing.T) {
 
 // What is not understood is refused with the tensor, its shape and the reason.
 func TestNamesRefused(t *testing.T) {
+	if of, err := ReadNames(nil); len(of) > 0 || err != nil && !errors.Is(err, ErrNames) {
+		t.Errorf("no tensors: %v, %v", of, err)
+	}
 	f := func(name string, shape ...int) RawTensor {
 		n := 1
 		for _, d := range shape {

@@ -269,6 +269,29 @@ func TestAttentionDropIDs(t *testing.T) {
 						dy.Data[i] = 1 + float32(ids[i/heads])
 					}
 					a.Backward(x, &tr, dv, dy, v, make([]float32, 8*heads), make([]float32, 2*heads))
+					dropped := 0
+					for i, u := range ids {
+						for h := range heads {
+							sum := float32(0)
+							for d := range 2 {
+								drawn := int(y.Row(d)[h])
+								if drawn%2 != 0 || drawn/2&^(1<<1|1<<2|1<<7|1<<12|1<<ids[d]) != 0 {
+									t.Fatalf("%d heads, loops %v: node %d has the sum %d, not of its sources twice", heads, loops, ids[d], drawn)
+								}
+								if drawn/2>>u&1 > 0 {
+									sum += 2 * dy.Row(d)[h]
+								} else if i >= 2 && u != 3 {
+									dropped++
+								}
+							}
+							if g := dv.Row(i)[h]; g != sum {
+								t.Errorf("%d heads, loops %v: node %d's gradient is %v, and %v by what the sums have", heads, loops, u, g, sum)
+							}
+						}
+					}
+					if heads > 1 && (dropped == 0 || dropped == 8*heads) {
+						t.Errorf("%d heads, loops %v: %d of %d weights are dropped", heads, loops, dropped, 8*heads)
+					}
 					kept[k] = map[string]float32{}
 					for i, u := range ids[:6] {
 						for h := range heads {
@@ -290,6 +313,32 @@ func TestAttentionDropIDs(t *testing.T) {
 				}
 				if len(kinds) < 3 {
 					t.Errorf("%d heads: nothing is drawn: %v", heads, kept[0])
+				}
+			}
+		}
+	})
+}
+
+// TestAttentionLoopEdge checks that a loop's score has the mean of the edges' scores of its destination, without
+// those of entries that are loops themselves, and zero where there are none.
+func TestAttentionLoopEdge(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, heads := range []int{1, 2, 8} {
+			b := &graph.Block{NumDst: 3, NumSrc: 5, Indptr: []int64{0, 4, 5, 5}, Indices: []uint32{3, 0, 4, 2, 1}}
+			a := Attention[float32]{Block: b, Heads: heads, Slope: 0.5, Loops: true, Alpha: make([]float32, 5*heads), Self: make([]float32, 3*heads)}
+			for i := range 5 * heads {
+				a.Edge = append(a.Edge, float32(i%7)-2)
+			}
+			a.Additive(x, NewMatrix[float32](5, heads), NewMatrix[float32](3, heads))
+			for h := range heads {
+				score := func(e int) float64 { return float64(leaky(a.Edge[e*heads+h], 0.5)) }
+				mean := (a.Edge[h] + a.Edge[2*heads+h] + a.Edge[3*heads+h]) / 3
+				loop := math.Exp(float64(leaky(mean, 0.5)))
+				want := []float64{loop / (loop + math.Exp(score(0)) + math.Exp(score(2)) + math.Exp(score(3))), 1, 1}
+				for i, w := range want {
+					if g := float64(a.Self[i*heads+h]); math.Abs(g-w) > 1e-6 {
+						t.Errorf("%d heads: the loop of destination %d has weight %v, want %v", heads, i, g, w)
+					}
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -34,6 +35,10 @@ func TestRegression(t *testing.T) {
 		loss := Regression(x, out, at, of32, weights, d, l)
 		if math.Abs(loss-want) > 1e-10 {
 			t.Errorf("loss %d: %v, want %v", l, loss, want)
+		}
+		dLater := NewMatrix[float64](rows, 1)
+		if later := RegressionLater(x, out, at, of32, weights, dLater, l)(); later != loss || !slices.Equal(dLater.Data, d.Data) {
+			t.Errorf("loss %d: %v or another gradient, told later", l, later)
 		}
 		for i := range rows {
 			const h = 1e-6

@@ -188,6 +188,8 @@ func TestShapesRefused(t *testing.T) {
 			refused{badAggregate: {func(p *operands) { p.block.NumDst = -1 },
 				func(p *operands) { p.block.NumDst = 0 }, func(p *operands) { p.block.Indptr = []int64{1, 2, 3, 5} },
 				func(p *operands) { p.block.Indptr = []int64{0, 2, 3, 4} }}}},
+		"Build, of nothing": {func() *operands { return &operands{block: graph.Block{Indptr: []int64{0}}} }, func(p *operands) { new(Transpose).Build(x, &p.block) },
+			refused{badAggregate: {func(p *operands) { p.block.NumSrc = -1 }, func(p *operands) { p.block.Indices = []uint32{0} }}}},
 		"GatherSparse": {func() *operands {
 			return &operands{d: newSparse(3, cols, 0), src: &Sparse[float32]{Rows: 3, Cols: cols, Indptr: make([]int64, 4)}, ids: make([]uint32, 3)}
 		}, func(p *operands) {
