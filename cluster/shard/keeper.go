@@ -61,8 +61,8 @@ type Options struct {
 // Which they are follows from who is there (Assign), so nobody has to tell. A
 // node that should hold a shard copies it from one that does, or from one that
 // has all features, and then says that it holds it; who holds it and should not
-// lets go when all who should have said so. So a shard is always somewhere
-// while one of its holders lives.
+// lets go when all who should have said so, or, if all yield, when another one holds it.
+// So a shard is always somewhere while one of its holders lives.
 type Keeper struct {
 	o      Options
 	server *Server
@@ -278,11 +278,17 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	}
 }
 
-// Last reports whether this node yields what it holds, and nobody is there to take it. Who holds nothing any more has given it away,
-// even if all others are on their way out as well by now.
+// Last reports whether this node yields what it alone holds, and nobody is there to take it. Who holds nothing that others have not
+// has given it away, even if they are all on their way out as well by now.
 func (k *Keeper) Last(v *membership.View) bool {
 	me, in := v.Member(k.o.Plane.Node())
-	return in && me.Yield && len(me.Shards) > 0 && len(keepers(v)) == 0
+	return in && me.Yield && len(keepers(v)) == 0 &&
+		slices.ContainsFunc(holders(v, k.o.Map.Shards()), func(h []string) bool { return len(h) == 1 && h[0] == me.Node })
+}
+
+// elsewhere reports whether others than a node hold a shard.
+func elsewhere(holders []string, node string) bool {
+	return slices.ContainsFunc(holders, func(n string) bool { return n != node })
 }
 
 // Close ends the holding; the shards' other holders go on.
@@ -395,6 +401,8 @@ func (k *Keeper) move(ctx context.Context) {
 func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 	self, where := k.o.Plane.Node(), holders(v, k.o.Map.Shards())
 	want := k.assign(v)
+	me, in := v.Member(self)
+	last := me.Yield && len(keepers(v)) == 0
 	var drop []int
 	for s, nodes := range want {
 		held := k.server.shard(s) != nil
@@ -412,12 +420,13 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 			}
 			k.taken.Add(1)
 			return true, k.tell(ctx)
-		case held && !slices.Contains(nodes, self) && len(nodes) > 0 &&
-			!slices.ContainsFunc(nodes, func(n string) bool { return !slices.Contains(where[s], n) }):
+		case held && last && elsewhere(where[s], self),
+			held && !slices.Contains(nodes, self) && len(nodes) > 0 &&
+				!slices.ContainsFunc(nodes, func(n string) bool { return !slices.Contains(where[s], n) }):
 			drop = append(drop, s)
 		}
 	}
-	if me, in := v.Member(self); in && !slices.Equal(me.Shards, k.server.List()) && drop == nil {
+	if in && !slices.Equal(me.Shards, k.server.List()) && drop == nil {
 		return false, k.tell(ctx) // an earlier try to tell failed
 	}
 	if drop == nil {
@@ -444,7 +453,7 @@ func (k *Keeper) leave(ctx context.Context, drop []int) error {
 	}
 	where, last := holders(v, k.o.Map.Shards()), false
 	for _, s := range drop {
-		if !slices.ContainsFunc(where[s], func(n string) bool { return n != self }) {
+		if !elsewhere(where[s], self) {
 			last = true
 			continue
 		}

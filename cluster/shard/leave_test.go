@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -142,14 +143,59 @@ func TestLeaveByDifferentViews(t *testing.T) {
 	}
 }
 
-// Who yields and has given all away is not the last, whoever else is on its way out.
+// Of two that are on their way out, and both hold a shard, one is left with it.
+func TestLeaveWhenAllYield(t *testing.T) {
+	_, whole, m, l := sharedOut(t, graph.Float32, 4)
+	store := membership.NewMemStore()
+	defer store.Close()
+	var keepers []*Keeper
+	for i, held := range [][]int{{0, 1}, {1}} {
+		p, member := join(t, store, fmt.Sprintf("n%d", i))
+		defer p.Close()
+		defer member.Leave(context.Background())
+		k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l)}
+		for _, s := range held {
+			own, err := m.Cut(within(t), whole, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := k.server.Hold(s, own); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := member.Announce(within(t), func(i *membership.Info) { i.Kinds, i.Shards, i.Yield = []string{Kind}, held, true }); err != nil {
+			t.Fatal(err)
+		}
+		keepers = append(keepers, k)
+	}
+	for _, turn := range []struct{ node, holders int }{{1, 2}, {0, 1}} {
+		k := keepers[turn.node]
+		v, err := k.o.Member.Until(within(t), func(v *membership.View) bool {
+			where := holders(v, shards)
+			return len(where[0]) == 1 && len(where[1]) == turn.holders
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if did, err := k.step(within(t), v); err != nil || did != (turn.holders == 2) {
+			t.Fatalf("n%d, of %d that hold the shard: %v, %v", turn.node, turn.holders, did, err)
+		}
+	}
+	for i, want := range [][]int{{0, 1}, {}} {
+		if got := keepers[i].List(); !slices.Equal(got, want) {
+			t.Errorf("n%d holds %v; want %v", i, got, want)
+		}
+	}
+}
+
+// Who yields and has given all away is not the last, whoever else is on its way out, nor who holds only what others hold, too.
 func TestLast(t *testing.T) {
 	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "b", Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	k := &Keeper{o: Options{Plane: p}}
+	k := &Keeper{o: Options{Plane: p, Map: &Map{sizes: []int{1, 1}}}}
 	a, b := membership.Info{Node: "a", Kinds: []string{PartKind}, Shards: []int{1}}, membership.Info{Node: "b", Kinds: []string{PartKind}, Yield: true, Shards: []int{0}}
 	is := func(want bool) {
 		t.Helper()
@@ -160,6 +206,8 @@ func TestLast(t *testing.T) {
 	is(false)
 	a.Yield = true
 	is(true)
+	a.Shards = []int{0, 1}
+	is(false)
 	b.Shards, a.Shards = nil, []int{0, 1}
 	is(false)
 }
