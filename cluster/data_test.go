@@ -130,7 +130,7 @@ func TestFilesAndShards(t *testing.T) {
 		}
 	}
 	leave(t, a)
-	await(t, b, "a is gone", func(v *membership.View) bool { return len(v.Members) == 1 })
+	await(t, b, "a is gone, and b leads", func(v *membership.View) bool { return len(v.Members) == 1 && len(b.Member.Places()) == fb.Held() })
 	if n := lost(b.gather(within(t))); n != alone || n == 0 {
 		t.Errorf("%d rows are lost, not %d", n, alone)
 	}
@@ -144,8 +144,10 @@ func TestFilesAndShards(t *testing.T) {
 	if fa, err = a.HoldShards(within(t), run, dir, shards); err != nil {
 		t.Fatal(err)
 	}
-	if err := fa.Ready(within(t)); err != nil {
-		t.Fatal(err)
+	for _, f := range []*Features{fa, fb} { // each by its own view
+		if err := f.Ready(within(t)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if n := lost(b.gather(within(t))); n != 0 {
 		t.Errorf("%d rows are lost when the data is back", n)

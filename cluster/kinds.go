@@ -338,6 +338,14 @@ func (n *Node) gather(ctx context.Context) *Overview {
 		}
 		all.Shards = append(all.Shards, shards[i])
 	}
+	if f != nil { // who leads has taken them out of the table by now
+		for _, s := range f.keeper.Gone(v) {
+			if !slices.ContainsFunc(all.Shards, func(h Shard) bool { return h.ID == s }) {
+				rows, bytes := f.keeper.Size(s)
+				all.Shards = append(all.Shards, Shard{ID: s, Rows: rows, Bytes: bytes})
+			}
+		}
+	}
 	slices.SortFunc(all.Shards, func(a, b Shard) int { return a.ID - b.ID })
 	return all
 }

@@ -72,6 +72,7 @@ type Keeper struct {
 	moving sync.Mutex // held while shards are brought or let go
 	kind   string
 	begun  atomic.Bool // MinNodes were there
+	dealt  atomic.Bool // every shard lay somewhere
 
 	passing sync.Mutex       // of what the store was told
 	passed  [][]string       // who holds each shard
@@ -195,7 +196,21 @@ func (k *Keeper) Ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("shard: not every shard has a node that holds it; start one that has the data: %w", err)
 	}
+	k.dealt.Store(true)
 	return nil
+}
+
+// Gone returns the shards with rows that no node of a view holds, if each lay somewhere before (Ready).
+func (k *Keeper) Gone(v *membership.View) (gone []int) {
+	if !k.dealt.Load() {
+		return nil
+	}
+	for s, nodes := range holders(v, k.o.Map.Shards()) {
+		if len(nodes) == 0 && k.o.Map.Rows(s) > 0 {
+			gone = append(gone, s)
+		}
+	}
+	return gone
 }
 
 // lost returns the pieces that nobody holds, and of which nobody that is here has the files, when all are here that were waited for.
