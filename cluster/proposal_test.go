@@ -106,6 +106,14 @@ func TestSamplersOverParts(t *testing.T) {
 			t.Errorf("%s: %v, want one that says %q", name, err, want)
 		}
 	}
+	o := Options{Config: runtime.DefaultConfig(), Roles: Roles{true, true, true}}
+	o.Config.Sampling.Sampler, o.Config.Execution.Samplers, o.Config.Memory.Loaders = "full", 2, 2
+	if err := o.suits(&Run{Settings: map[string]string{runData: dataSet}}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "samplers, credits") || !strings.Contains(err.Error(), "loaders") {
+		t.Errorf("batches of all pieces, with samplers and loaders: %v", err)
+	}
+	if o.Infers = true; o.suits(&Run{Settings: map[string]string{runData: dataSet}}) != nil {
+		t.Error("inference, which reads none of that, is refused")
+	}
 }
 
 // Roles are read as they are written, and nothing else is; a run that has nothing to do for them is refused.

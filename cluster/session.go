@@ -113,8 +113,11 @@ func (o *Options) suits(run *Run) error {
 		return o.suit(nil)
 	}
 	why := ""
-	if !o.spreads(run) {
+	switch bad := o.Config.NotInPieces(); {
+	case !o.spreads(run):
 		why = o.Config.NotOverParts()
+	case !o.Infers && bad != nil:
+		why = "batches that all pieces compute together do not have " + strings.Join(bad, "; ")
 	}
 	switch {
 	case o.Shards != "":

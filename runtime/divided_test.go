@@ -202,6 +202,13 @@ func TestDividedTrainRefuses(t *testing.T) {
 		"sync ssp":                  func(c *Config) { c.Training.Sync = SSP(2) },
 		"inductive":                 func(c *Config) { c.Sampling.Inductive = true },
 		"reorder":                   func(c *Config) { c.Sampling.Reorder = 2 },
+		"samplers":                  func(c *Config) { c.Execution.Samplers = 2 },
+		"credits":                   func(c *Config) { c.Execution.Credits = 2 },
+		"sample-on":                 func(c *Config) { c.Execution.SampleOn = "cpu" },
+		"trace":                     func(c *Config) { c.Execution.Trace = "trace.json" },
+		"pinned-memory":             func(c *Config) { c.Memory.Pinned = "1MiB" },
+		"loaders":                   func(c *Config) { c.Memory.Loaders = 2 },
+		"shared-checkpoint":         func(c *Config) { c.Checkpoint = CheckpointConfig{Dir: "kept", Keep: 1, Resume: true, Shared: true} },
 		"features":                  func(c *Config) { c.Memory.Features = "mmap" },
 		"match":                     func(c *Config) { c.Memory.Match = "on" },
 		"cache":                     func(c *Config) { c.Memory.Cache = "hot:1MiB" },
@@ -217,13 +224,22 @@ func TestDividedTrainRefuses(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	small := cfg
-	small.Memory.Limit = "100KiB"
-	if err := divided(t, small, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), func(int, float64, float64) error {
-		t.Error("what is evaluated in more memory than there may be was trained first")
-		return nil
-	}); !errors.Is(err, scheduler.ErrMemory) {
-		t.Errorf("memory: %v", err)
+	several := cfg
+	several.Sampling.MicroBatches, several.Execution.Samplers, several.Memory.Loaders = 2, 2, 2
+	if bad := several.NotInPieces(); len(bad) != 3 {
+		t.Errorf("three problems are told as %q", bad)
+	}
+	for _, scratch := range []string{"", t.TempDir()} {
+		small := cfg
+		small.Memory.Limit = "100KiB"
+		d := divided(t, small, pieces.Options{Method: "hash", Pieces: 2})
+		d.SpillTo(scratch)
+		if err := d.Train(t.Context(), func(int, float64, float64) error {
+			t.Errorf("scratch %q: what is evaluated in more memory than there may be was trained first", scratch)
+			return nil
+		}); !errors.Is(err, scheduler.ErrMemory) {
+			t.Errorf("memory, scratch %q: %v", scratch, err)
+		}
 	}
 	d := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 3})
 	enough := errors.New("enough")

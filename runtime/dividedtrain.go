@@ -35,33 +35,11 @@ import (
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
 	c := &d.cfg
-	var bad []string
-	for _, s := range []struct {
-		what  string
-		asked bool
-	}{
-		{"a sampler other than full, or khop with hybrid", !c.InPieces()},
-		{"sampler-options temporal", c.sampler.Temporal},
-		{"hybrid batches with batch norm, whose statistics would be of all nodes, or gcn-norm block", c.Sampling.Hybrid && d.model.AllRows()},
-		{"micro-batches", c.Sampling.MicroBatches > 1},
-		{"sync ssp", c.Training.Sync.Asynchronous()},
-		{"inductive", c.Sampling.Inductive},
-		{"reorder", c.Sampling.Reorder > 0},
-		{"features, match, cache and gather, as rows stay where they lie", c.Memory.Features != "" || c.Memory.Match != "" || c.Memory.Cache != "" || c.Memory.Gather != ""},
-		{"patience, keep best, and the plateau schedule", c.Training.followsValidation()},
-		{"stages of the program's own after sampling", len(c.Stages) > 0},
-	} {
-		if s.asked {
-			bad = append(bad, s.what)
-		}
-	}
-	if bad != nil {
+	if bad := c.NotInPieces(); bad != nil {
 		return fmt.Errorf("%w: batches that the pieces of a partition set compute together do not have: %s", ErrConfig, strings.Join(bad, "; "))
 	}
-	if d.spill == "" { // training keeps the values of all layers: what inference does not fit into, it does not
-		if err := d.fits(false); err != nil {
-			return err
-		}
+	if err := d.fits(d.spill != ""); err != nil { // training keeps the values of all layers: what inference does not fit into, it does not
+		return err
 	}
 	nodes, err := d.trained()
 	if err != nil {
@@ -181,6 +159,36 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 	}
 	return verified()
+}
+
+// NotInPieces says what of c batches that all pieces of a partition set compute together do not have; nil: all that is asked, they have.
+func (c *Config) NotInPieces() (bad []string) {
+	spec, e, m := c.spec(), &c.Execution, &c.Memory
+	sampler, err := c.samplerSpec()
+	for _, s := range []struct {
+		what  string
+		asked bool
+	}{
+		{"a sampler other than full, or khop with hybrid", !c.InPieces()},
+		{"sampler-options temporal", err == nil && sampler.Temporal},
+		{"hybrid batches with batch norm, whose statistics would be of all nodes, or gcn-norm block", c.Sampling.Hybrid && (spec.Norm == "batch" || spec.GCNNorm == "block")},
+		{"micro-batches", c.Sampling.MicroBatches > 1},
+		{"samplers, credits and sample-on, as nothing is sampled", e.Samplers > 0 || e.Credits > 0 || e.SampleOn != ""},
+		{"sync ssp", c.Training.Sync.Asynchronous()},
+		{"inductive", c.Sampling.Inductive},
+		{"reorder", c.Sampling.Reorder > 0},
+		{"features, match, cache, gather and loaders, as rows stay where they lie", m.Features != "" || m.Match != "" || m.Cache != "" || m.Gather != "" || m.Loaders > 0},
+		{"pinned-memory, as no device computes", m.Pinned != ""},
+		{"patience, keep best, and the plateau schedule", c.Training.followsValidation()},
+		{"trace", e.Trace != ""},
+		{"shared-checkpoint, as each node writes its own", c.Checkpoint.Shared},
+		{"stages of the program's own after sampling", len(c.Stages) > 0},
+	} {
+		if s.asked {
+			bad = append(bad, s.what)
+		}
+	}
+	return bad
 }
 
 // SpillTo has Train keep activations in files of the directory dir, which is made if there is none: the system writes out what there is no

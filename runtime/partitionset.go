@@ -77,7 +77,9 @@ func (c *Config) notOverParts(spec *sampling.Spec) string {
 // checkSet reports what a run on a partition set cannot do.
 func (c *settings) checkSet(d *openSet) error {
 	why := c.notOverParts(&c.sampler)
-	switch {
+	switch undrawn := sampling.NotDrawn(d.Set()); {
+	case undrawn != "":
+		return fmt.Errorf("%w: nothing can be sampled of %s: %s", ErrConfig, c.Data.Path, undrawn)
 	case why != "":
 	case c.Data.Rows != nil || c.Cluster.Away || c.Cluster.SamplesOnly || c.Cluster.Peers != nil && c.Cluster.Parts == nil:
 		why = "several nodes: one process has all pieces, unless Cluster.Parts says where they lie"

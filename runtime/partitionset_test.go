@@ -237,14 +237,14 @@ func TestSetRefuses(t *testing.T) {
 		"edge: what it prepares": func(c *Config) {
 			c.Sampling.Sampler, c.Sampling.Fanouts, c.Sampling.Options = "edge", nil, map[string]string{"budget": "40"}
 		},
-		"task link":                                       func(c *Config) { c.Model.Task = "link" },
-		"inductive: the graph":                            func(c *Config) { c.Sampling.Inductive = true },
-		"needs the times of nodes":                        func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
-		"normalize-features: rows":                        func(c *Config) { c.Data.NormalizeFeatures = true },
-		"features: ram: rows are read":                    func(c *Config) { c.Memory.Features = "ram" },
-		"cache: degree:10%: nodes":                        func(c *Config) { c.Memory.Cache = "degree:10%" },
-		"several nodes: one process":                      func(c *Config) { c.Cluster.SamplesOnly = true },
-		"edges lie at their grid, and a row in several p": func(c *Config) { c.Data.Path = grid },
+		"task link":                                              func(c *Config) { c.Model.Task = "link" },
+		"inductive: the graph":                                   func(c *Config) { c.Sampling.Inductive = true },
+		"needs the times of nodes":                               func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
+		"normalize-features: rows":                               func(c *Config) { c.Data.NormalizeFeatures = true },
+		"features: ram: rows are read":                           func(c *Config) { c.Memory.Features = "ram" },
+		"cache: degree:10%: nodes":                               func(c *Config) { c.Memory.Cache = "degree:10%" },
+		"several nodes: one process":                             func(c *Config) { c.Cluster.SamplesOnly = true },
+		"edges lie on a grid of pieces (partition --edges grid)": func(c *Config) { c.Data.Path = grid },
 	} {
 		c := setConfig(set)
 		change(&c)
@@ -254,6 +254,9 @@ func TestSetRefuses(t *testing.T) {
 		}
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "grid") && (!strings.Contains(err.Error(), "--hybrid") || strings.Contains(err.Error(), "sampler-options")) {
+			t.Errorf("edges on a grid: error %v, want one that names what trains on them, and nothing else", err)
 		}
 	}
 }

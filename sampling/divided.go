@@ -104,10 +104,21 @@ type Rows struct {
 	Train func() ([]uint32, error) // the whole graph's training nodes
 }
 
+// NotDrawn says why nothing is drawn from set, and what can be done; "": it is.
+func NotDrawn(set *pieces.Set) string {
+	_, _, edges := set.Method()
+	where := map[string]string{pieces.EdgesAtSource: "with their sources", pieces.EdgesOnGrid: "on a grid of pieces"}[edges]
+	if where == "" {
+		return ""
+	}
+	return fmt.Sprintf("its edges lie %s (partition --edges %s), so that those into one node are in several pieces, and samplers need them in one; "+
+		"train by --sampler full, or khop with --hybrid, which all pieces compute together, or divide the graph with --edges target", where, edges)
+}
+
 // PieceRows returns the rows of piece i of a partition set, p, which end with it.
 func PieceRows(set *pieces.Set, i int, p *store.Piece) (Rows, error) {
-	if _, _, edges := set.Method(); edges != pieces.EdgesAtTarget {
-		return Rows{}, fmt.Errorf("sampling: edges lie at their %s, and a row in several pieces; divide the graph with --edges target", edges)
+	if why := NotDrawn(set); why != "" {
+		return Rows{}, fmt.Errorf("sampling: %s", why)
 	}
 	r := Rows{Graph: p.In, First: uint32(p.Of.First), Others: p.Sources, Times: p.Dataset().NodeTimes, Out: p.Out, Targets: p.Targets, Train: func() ([]uint32, error) { return set.Split(0) }}
 	for j, of := range set.Pieces() {

@@ -258,14 +258,17 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 
 // trainDivided trains on batches that all pieces compute together over the partition set cfg.Data.Path.
 func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config) (err error) {
-	var unread []string
-	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "trace", "steps", "eval-every", "patience", "keep"} {
+	bad := cfg.NotInPieces()
+	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "steps", "eval-every", "audit"} {
 		if cmd.Flags().Changed(flag) {
-			unread = append(unread, "--"+flag)
+			bad = append(bad, "--"+flag)
 		}
 	}
-	if unread != nil {
-		return usagef("%s: where all pieces compute a batch together, over a partition set, that is not there; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
+	if idle := c.cluster.idle(cmd); idle != nil {
+		bad = append(bad, strings.Join(idle, ", ")+", which are of a cluster, without --cluster HOST:PORT")
+	}
+	if bad != nil {
+		return usagef("batches that all pieces compute together, over a partition set, do not have: %s; leave that out, or train on the store that the set was made of", strings.Join(bad, "; "))
 	}
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {

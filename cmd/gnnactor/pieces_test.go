@@ -56,9 +56,10 @@ func TestPartitionOut(t *testing.T) {
 	}
 	mustInvoke(t, "train", "--data", set, "--epochs", "1")
 	for want, args := range map[string][]string{
-		"is a partition set, a graph in pieces":   {"partition", "--parts", "2"},
-		"is a partition set; sampling alone":      {"sample"},
-		"over a partition set, that is not there": {"train", "--sampler", "full", "--patience", "3"},
+		"is a partition set, a graph in pieces":                                      {"partition", "--parts", "2"},
+		"is a partition set; sampling alone":                                         {"sample"},
+		"do not have: patience, keep best, and the plateau schedule; leave that out": {"train", "--sampler", "full", "--patience", "3"},
+		"credits and sample-on, as nothing is sampled; --plot; --shards, which are":  {"train", "--sampler", "full", "--shards", "2", "--credits", "2", "--plot", "x.svg"},
 	} {
 		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s", args[0], code, stderr)

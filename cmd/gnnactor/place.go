@@ -110,14 +110,18 @@ func (c *clusterFlags) options(a *app) (*cluster.NodeOptions, error) {
 
 // alone reports flags that say something of a cluster to a run that is in none.
 func (c *clusterFlags) alone(cmd *cobra.Command) error {
-	var idle []string
-	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure", "roles"} {
-		if cmd.Flags().Changed(name) {
-			idle = append(idle, "--"+name)
-		}
-	}
-	if idle != nil {
+	if idle := c.idle(cmd); idle != nil {
 		return usagef("%s: for a cluster only; name its store with --cluster HOST:PORT, or leave them out", strings.Join(idle, ", "))
 	}
 	return nil
+}
+
+// idle returns the flags that say something of a cluster, where none is named.
+func (c *clusterFlags) idle(cmd *cobra.Command) (idle []string) {
+	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure", "roles"} {
+		if len(c.store) == 0 && cmd.Flags().Changed(name) {
+			idle = append(idle, "--"+name)
+		}
+	}
+	return idle
 }
