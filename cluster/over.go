@@ -90,7 +90,7 @@ func (n *Node) Finish(ctx context.Context) error {
 	})
 }
 
-// Withdraw says that the run came to nothing, for why, which has failed here for good, if no other node trains for it: so that
+// Withdraw says that the run came to nothing, for why, which has failed here for good, if no other node trains for it, or none can: so that
 // whoever begins one again, with what it lacked, does not have to take part in this one. This node trains no more.
 func (n *Node) Withdraw(ctx context.Context, why error) (withdrawn bool, err error) {
 	// Of two that fail at the same time one sees that the other trains no more.
@@ -102,7 +102,7 @@ func (n *Node) Withdraw(ctx context.Context, why error) (withdrawn bool, err err
 		return false, err
 	}
 	err = n.end(ctx, func(r *Run, revision int64, v *membership.View) bool {
-		withdrawn = !slices.ContainsFunc(slices.Concat(v.Members, v.Absent), func(m membership.Info) bool {
+		withdrawn = errors.Is(why, errNobodySamples) || !slices.ContainsFunc(slices.Concat(v.Members, v.Absent), func(m membership.Info) bool {
 			return m.Node != n.Plane.Node() && !m.Drain && r.carried(&m, revision)
 		})
 		r.Done, r.Failed = true, fmt.Sprintf("%.500v", why)

@@ -376,13 +376,19 @@ func (s *Session) Start() (*runtime.Runtime, error) {
 }
 
 func (s *Session) start() (*runtime.Runtime, error) {
+	ctx := s.ctx
 	if s.o.Config.Cluster.Away { // it asks by one sampler until its plan says how many there are
-		if err := s.samplers.Ready(s.ctx, "", 1, nil); err != nil {
+		if err := s.samplers.Ready(ctx, "", 1, nil); err != nil {
 			return nil, err
 		}
+		var stop func()
+		ctx, stop = s.untilNobodySamples(ctx)
+		defer stop()
 	}
-	rt, err := runtime.Start(s.ctx, s.o.Config)
-	if err != nil {
+	rt, err := runtime.Start(ctx, s.o.Config)
+	if why := context.Cause(ctx); err != nil && errors.Is(why, errNobodySamples) {
+		return nil, why
+	} else if err != nil {
 		return nil, err
 	}
 	s.rt.Store(rt)

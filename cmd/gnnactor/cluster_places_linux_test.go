@@ -213,10 +213,11 @@ func TestNetApart(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				c.cores = "1"
+				c.sampler(nodes[1])
 				c.cores = "0"
 				c.place(nodes[0], "trainer,rows", train...)
-				c.cores = "1"
-				c.samples(nodes[1])
+				c.sampling(nodes[1], 1)
 			} else {
 				c.cores = "0,1"
 				c.place(nodes[0], "sampler,trainer,rows", train...)

@@ -40,6 +40,8 @@ func TestClusterRoles(t *testing.T) {
 			t.Errorf("--roles %q: exit %d, %s", roles, code, errs)
 		}
 	}
+	// Of a cluster of its own, in which nobody samples.
+	lacks := begin(t, slices.Concat([]string{"train", "--cluster", at, "--cluster-name", "nobody"}, place("y", "trainer,rows"), []string{"--lease", "2s"})...)
 	a, b, e := join("a", "sampler"), join("b", "sampler"), join("e", "rows")
 	c := begin(t, slices.Concat([]string{"train", "--cluster", at, "--shards", "2", "--wait-for", "2"}, settings, place("c", "trainer"))...)
 	d := join("d", "trainer")
@@ -118,6 +120,9 @@ func TestClusterRoles(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name, "store", "labels.bin")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if code := lacks.ends(t, ctx); code != exitUsage || !strings.Contains(lacks.log.String(), "no node samples") || !strings.Contains(lacks.log.String(), "add a node with --roles sampler") {
+		t.Errorf("without a sampler: exit %d, %s", code, lacks.log)
 	}
 	store.interrupt()
 	store.wait(t, ctx)

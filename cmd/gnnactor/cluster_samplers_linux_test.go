@@ -34,10 +34,15 @@ func (c *samplerCluster) place(n *netNode, roles string, args ...string) {
 		"--listen", host + ":7402", "--control", host + ":7403", "--output", "json", "--roles", roles}), time.Second)
 }
 
-// samples starts a sampler, and waits until it is one.
-func (c *samplerCluster) samples(n *netNode) {
+// sampler starts one, samples waits until it is one, too.
+func (c *samplerCluster) sampler(n *netNode) {
 	c.t.Helper()
 	c.place(n, "sampler", "cluster", "join", c.endpoints[0])
+}
+
+func (c *samplerCluster) samples(n *netNode) {
+	c.t.Helper()
+	c.sampler(n)
 	c.sampling(n, 1)
 }
 
@@ -81,11 +86,14 @@ func (c *samplerCluster) begin(epochs int, data []string, settings ...string) {
 	c.run = slices.Concat([]string{"--data", c.generate(data...), "--micro-batches", "4", "--epochs", fmt.Sprint(epochs), "--eval-every", "0",
 		"--threads", "1", "--seed", "3", "--baseline=false"}, settings)
 	c.steps = filepath.Join(c.dir, "steps")
+	for _, n := range c.nodes[3:] { // before trainers: without any a run is refused
+		c.sampler(n)
+	}
 	c.place(c.nodes[1], "trainer", slices.Concat([]string{"train", "--cluster", c.endpoints[0], "--shards", "2", "--wait-for", "2", "--steps", c.steps, "--samplers", "2"}, c.run)...)
 	c.place(c.nodes[2], "trainer", "cluster", "join", c.endpoints[0], "--threads", "1", "--samplers", "2")
 	c.place(c.nodes[0], "rows", "cluster", "join", c.endpoints[0])
 	for _, n := range c.nodes[3:] {
-		c.samples(n)
+		c.sampling(n, 1)
 	}
 	for _, n := range c.nodes[1:3] {
 		if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, "the group made its first step") }); err != nil {

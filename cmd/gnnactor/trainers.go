@@ -45,7 +45,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.outage, "outage", membership.DefaultOutage, "how long nodes that all reach each other train on without the store; 0: as long as a lease")
 	f.DurationVar(&c.drain, "drain-timeout", 4*time.Minute, "how long an interrupted node may take to hand what it does and holds to the others; less where the store does not answer, or nothing moves")
 	c.roles.Roles = cluster.Roles{Sample: true, Train: true, Rows: true}
-	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not; no other role needs the graph's edges")
+	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not, which are refused without one; no other role needs the graph's edges")
 	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch and batch from 0, loss, time, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
 }
