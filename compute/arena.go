@@ -1,5 +1,10 @@
 package compute
 
+import (
+	"slices"
+	"unsafe"
+)
+
 // Arena hands out slices of one piece of memory and takes them all back at
 // once. After the first few uses it neither allocates nor frees: Reset merges
 // what was used into one piece. The zero value is ready for use. It is not for
@@ -12,6 +17,9 @@ type Arena[E any] struct {
 	asked  int // the same without what was left over at pieces' ends
 
 	spare map[int][][]E // what was given back since Reset, by size
+
+	marked bool  // since Reset
+	handed [][]E // since Mark, each piece of memory once, but for what is kept
 
 	fixed bool // what is taken between two Resets has always the same sizes: pieces stay as they are
 	room  int  // of these sizes some are up to one part in so many larger the next time; 0: none is
@@ -53,6 +61,9 @@ func (a *Arena[E]) Alloc(n int) []E {
 	a.used += need
 	a.total += need
 	a.asked += need
+	if a.marked {
+		a.handed = append(a.handed, s)
+	}
 	return s
 }
 
@@ -63,6 +74,25 @@ func (a *Arena[E]) Free(s []E) {
 	}
 	a.spare[len(s)] = append(a.spare[len(s)], s)
 }
+
+// Mark says that Recycle takes back what is handed out from here on, until Reset.
+func (a *Arena[E]) Mark() { a.marked, a.handed = true, a.handed[:0] }
+
+// Recycle takes back all that was handed out since Mark, for the next Allocs of as many elements, but for what Keep was told of.
+func (a *Arena[E]) Recycle() {
+	clear(a.spare)
+	for _, s := range a.handed {
+		a.Free(s)
+	}
+}
+
+// Keep has s, which Alloc returned since Mark, stay until Reset, or Unkeep.
+func (a *Arena[E]) Keep(s []E) {
+	a.handed = slices.DeleteFunc(a.handed, func(h []E) bool { return unsafe.SliceData(h) == unsafe.SliceData(s) })
+}
+
+// Unkeep has the next Recycle take s, of which Keep was told, back.
+func (a *Arena[E]) Unkeep(s []E) { a.handed = append(a.handed, s) }
 
 // Reserve has the first pieces be one of n elements, if there is none yet, so that it need not be found out what is used between two
 // Resets: while that is, pieces lie in memory beside the one that replaces them.
@@ -82,6 +112,8 @@ func (a *Arena[E]) Zeroed(n int) []E {
 // Reset takes back everything that was handed out.
 func (a *Arena[E]) Reset() {
 	clear(a.spare)
+	clear(a.handed)
+	a.marked, a.handed = false, a.handed[:0]
 	if len(a.pieces) > 1 && !a.fixed && a.Cap()-len(a.pieces[0]) > len(a.pieces[0])/arenaBeside {
 		// An eighth more than was needed, so that batches of slightly
 		// different sizes settle on one piece.

@@ -18,10 +18,11 @@ type halo struct {
 	rows     *graph.Block // of the mirrors of targets, where sums are made in several pieces
 	active   []layerRows  // of each layer
 
-	ctx  context.Context // of a gradient
-	step int
-	told int // rounds of sums so far
-	err  error
+	ctx   context.Context // of a gradient
+	step  int
+	told  int  // rounds of sums so far
+	again bool // what is computed was computed in this gradient before
+	err   error
 
 	table, back, sums []float32 // some columns of all nodes, of some rows, and of the mirrors of targets; kept from one gradient to the next
 
@@ -58,7 +59,7 @@ func (h *halo) received() {
 }
 
 func (h *halo) begin(ctx context.Context, step int) {
-	h.ctx, h.step, h.told, h.err, h.sent, h.kept = ctx, step, 0, nil, nil, 0
+	h.ctx, h.step, h.told, h.again, h.err, h.sent, h.kept = ctx, step, 0, false, nil, nil, 0
 }
 
 // stripe is how many columns of a layer's rows cross the borders at once, so that some are on their way while those before them
@@ -74,9 +75,13 @@ func stripe(cols int) int {
 // where they come from, and are added there in the order of the pieces.
 func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
 	all := make([]*Value[T], len(made))
+	suffix := ""
+	if t.halo.again {
+		suffix = "-again"
+	}
 	for k, v := range made {
 		y := t.value(t.halo.nodes(), v.cols)
-		y.masters, y.needs, y.layer, y.round = v, v.needs, l, fmt.Sprintf("step-%d-layer-%d-%d", t.halo.step, l, k)
+		y.masters, y.needs, y.layer, y.round = v, v.needs, l, fmt.Sprintf("step-%d-layer-%d-%d%s", t.halo.step, l, k, suffix)
 		all[k] = y
 	}
 	return all

@@ -112,42 +112,49 @@ func headParams(spec Spec) []Param {
 // forward records the model on x, the values of the first block's sources, and
 // returns the outputs of the last block's destinations.
 func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value[T] {
-	spec, t := &c.model.spec, c.tape
-	if spec.InputDropout > 0 {
-		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: c.names(&blocks[0])})
-	}
+	x = c.dropInput(x, &blocks[0], key)
 	out := blocks[len(blocks)-1].NumDst
 	c.jumps = c.jumps[:0]
 	for i := range c.layers {
-		l, ctx := &c.layers[i], &c.ctx[i]
-		ctx.Block = &blocks[i]
-		ctx.drop, ctx.moments = nil, ctx.moments[:0]
-		if spec.AttentionDropout > 0 {
-			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: c.names(&blocks[i])}
-		}
-		ctx.wantsInput = x.needs
-		h := l.Transform(ctx, x)
-		if t.halo != nil {
-			h = received(t, i, h)
-		}
-		x = t.Head(x, ctx.Block.NumDst)
-		x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))
-		if l.inner || l.output {
-			continue
-		}
-		if spec.Dropout > 0 {
-			d := cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: c.names(&blocks[i])}
-			if spec.activation() == cpu.ELU && !l.residual { // its slope is read off its result
-				x = t.Dropout(x, d)
-			} else {
-				x = t.dropoutInPlace(x, d)
-			}
-		}
-		if spec.JumpingKnowledge != "" {
-			c.jumps = append(c.jumps, t.Head(x, out))
+		x = c.layer(i, &blocks[i], x, key)
+		if l := &c.layers[i]; c.model.spec.JumpingKnowledge != "" && !l.inner && !l.output {
+			c.jumps = append(c.jumps, c.tape.Head(x, out))
 		}
 	}
 	return c.head(x, c.jumps)
+}
+
+// dropInput records dropout of x, the input.
+func (c *core[T]) dropInput(x *Value[T], b *graph.Block, key rng.Key) *Value[T] {
+	if p := c.model.spec.InputDropout; p > 0 {
+		x = c.tape.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: p, IDs: c.names(b)})
+	}
+	return x
+}
+
+// layer records layer i over b, with dropout after it, on x, the values of b's sources, and returns those of its destinations.
+func (c *core[T]) layer(i int, b *graph.Block, x *Value[T], key rng.Key) *Value[T] {
+	spec, t, l, ctx := &c.model.spec, c.tape, &c.layers[i], &c.ctx[i]
+	ctx.Block = b
+	ctx.drop, ctx.moments = nil, ctx.moments[:0]
+	if spec.AttentionDropout > 0 {
+		ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: c.names(b)}
+	}
+	ctx.wantsInput = x.needs
+	h := l.Transform(ctx, x)
+	if t.halo != nil {
+		h = received(t, i, h)
+	}
+	x = t.Head(x, b.NumDst)
+	x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))
+	if l.inner || l.output || spec.Dropout == 0 {
+		return x
+	}
+	d := cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: c.names(b)}
+	if spec.activation() == cpu.ELU && !l.residual { // its slope is read off its result
+		return t.Dropout(x, d)
+	}
+	return t.dropoutInPlace(x, d)
 }
 
 // names returns the ids by which dropout knows b's sources; nil: their numbers.

@@ -25,6 +25,7 @@ type Tape[T cpu.Float] struct {
 	used   int // of values
 	steps  []step[T]
 	record bool
+	below  int // values that again keeps
 
 	whole      *graph.Graph // the graph of which derived is kept, or nil
 	ofWhole    derived[T]

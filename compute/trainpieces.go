@@ -37,6 +37,7 @@ type pieceEngine struct {
 	grad   []float32
 
 	batch PieceBatch
+	again bool // activations are computed again
 	trims bool // outputs depend on no rows but those that edges lead from
 
 	forward, backward time.Duration // of the last gradient, with what it waited
@@ -98,6 +99,15 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 		return nil, fmt.Errorf("compute: training over pieces: %w", err)
 	}
 	return t, nil
+}
+
+// Recompute has the next gradients keep no activations but each convolution's results, and compute the others again where the backward pass
+// needs them: less memory, for another forward pass, and its rows, of all convolutions but the last. No bit changes. All that compute
+// pieces call it, or none.
+func (t *PieceTrainer) Recompute() {
+	for _, e := range t.engines {
+		e.again = true
+	}
 }
 
 // Close gives back what the engines hold.
@@ -246,9 +256,20 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	began := time.Now()
 	c.tape.Reset()
 	c.bind(params, e.grad)
-	x := c.input(p.Features, p.Masters, nil)
-	x.fixed = true
-	y := c.forward(e.blocks[:len(c.layers)], x, key)
+	blocks := e.blocks[:len(c.layers)]
+	input := func() *Value[float32] {
+		x := c.input(p.Features, p.Masters, nil)
+		x.fixed = true
+		return x
+	}
+	var y *Value[float32]
+	backward := c.tape.Backward
+	if e.again {
+		r := recomputed[float32]{core: c, blocks: blocks, input: input, key: key}
+		y, backward = r.forward(), r.backward
+	} else {
+		y = c.forward(blocks, input(), key)
+	}
 	if e.halo.err != nil {
 		return Stats{}, e.halo.err
 	}
@@ -262,7 +283,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		return stats, fmt.Errorf("piece %d: %w", p.Index, err)
 	}
 	e.forward = time.Since(began)
-	c.tape.Backward()
+	backward()
 	if e.halo.err != nil {
 		return stats, e.halo.err
 	}

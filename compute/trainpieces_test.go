@@ -253,7 +253,8 @@ func TestPieceGradientBytes(t *testing.T) {
 	}
 }
 
-// The bits of gradients, their sum, its statistics and figures depend on the pieces alone: not on threads, nor on who computes which pieces.
+// The bits of gradients, their sum, its statistics and figures depend on the pieces alone: not on threads, nor on who computes which pieces, nor on whether activations
+// are computed again.
 func TestPieceGradientBits(t *testing.T) {
 	ds := testDataset(200, 5, 37, true)
 	targets, labels := []uint32{1, 8, 70, 71, 100, 199}, []int32{1, 2, 3, 4, 0, 1}
@@ -275,9 +276,12 @@ func TestPieceGradientBits(t *testing.T) {
 		m := mustModel(t, sized(spec, 2, 37, 12, 5), ds.Graph)
 		params := randomParams(m, 5)
 		pieces := cutEdges(ds, lie, someBorders["8 and empty ones"]...)
-		compute := func(own []*Piece, ex Exchange, x *cpu.Exec) (r result) {
+		compute := func(own []*Piece, ex Exchange, x *cpu.Exec, again bool) (r result) {
 			var trainer *PieceTrainer
 			trainer, r.err = elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, ex, "")
+			if r.err == nil && again {
+				trainer.Recompute()
+			}
 			if r.err == nil {
 				r.err = trainer.Use(t.Context(), dividedBatch(pieces, targets, labels))
 			}
@@ -297,7 +301,7 @@ func TestPieceGradientBits(t *testing.T) {
 			}
 			return r
 		}
-		want := compute(pieces, NewMemoryExchange(), testExec(t, 2, detected(t)))
+		want := compute(pieces, NewMemoryExchange(), testExec(t, 2, detected(t)), false)
 		if want.err != nil {
 			t.Fatal(want.err)
 		}
@@ -315,7 +319,7 @@ func TestPieceGradientBits(t *testing.T) {
 				}
 				places++
 				x := testExec(t, 1+places%2, detected(t))
-				go func() { results <- compute(some, memory, x) }()
+				go func() { results <- compute(some, memory, x, placed[7] == '0') }()
 			}
 			for range places {
 				r := <-results

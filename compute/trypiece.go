@@ -40,10 +40,10 @@ type SentRows struct {
 
 // TryPieces computes gradients of random pieces of the given sizes by themselves, whose other nodes' values are zeros, with a
 // random table of m's width whose values are not zero in the share nonZero, each steps times after one that is not measured: the
-// least time counts. m is bound to graph.Elsewhere, of a whole graph's size, which decides in which order products are made. It holds no more than one piece at a time.
-func (m *Model) TryPieces(ctx context.Context, x func() *cpu.Exec, nonZero float64, steps int, sizes ...PieceSizes) (trials []PieceTrial, err error) {
+// least time counts. again: with PieceTrainer.Recompute. m is bound to graph.Elsewhere, of a whole graph's size, which decides in which order products are made. It holds no more than one piece at a time.
+func (m *Model) TryPieces(ctx context.Context, x func() *cpu.Exec, nonZero float64, again bool, steps int, sizes ...PieceSizes) (trials []PieceTrial, err error) {
 	for _, s := range sizes {
-		t, err := m.tryPiece(ctx, x, nonZero, steps, s)
+		t, err := m.tryPiece(ctx, x, nonZero, again, steps, s)
 		if err != nil {
 			return nil, fmt.Errorf("compute: trying a piece of %d nodes, %d others and %d edges: %w", s.Masters, s.Others, s.Entries, err)
 		}
@@ -52,7 +52,7 @@ func (m *Model) TryPieces(ctx context.Context, x func() *cpu.Exec, nonZero float
 	return trials, nil
 }
 
-func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float64, steps int, s PieceSizes) (trial PieceTrial, err error) {
+func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float64, again bool, steps int, s PieceSizes) (trial PieceTrial, err error) {
 	if s.Masters < 1 || s.Others < 0 || s.Entries < 0 || s.Sent < 0 || s.Targets < 0 || s.Targets > s.Masters {
 		return trial, errors.New("a piece needs a node, and no more targets than nodes")
 	}
@@ -63,6 +63,9 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 		return trial, err
 	}
 	defer t.Close()
+	if again {
+		t.Recompute()
+	}
 	batch := PieceBatch{Targets: make([]uint32, s.Targets), Labels: make([]int32, s.Targets)}
 	for i := range batch.Targets {
 		batch.Targets[i], batch.Labels[i] = uint32(i), int32(i%m.spec.OutDim)

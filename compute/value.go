@@ -30,13 +30,14 @@ type Value[T cpu.Float] struct {
 	parent *Value[T] // the value that this is a part of; its gradient lies there
 	column int       // the parent's column where this begins
 
-	masters *Value[T] // of rows that received returned: those of the piece's masters
-	round   string    // in which the others' are sent
-	layer   int       // that reads them
-	owned   bool      // dense is the arena's, and this value's alone
-	kept    bool      // dense stays for gradients to come
-	fixed   bool      // rows of table: the same ones in each gradient over the same blocks
-	made    bool      // the step that makes it is recorded
+	masters  *Value[T] // of rows that received returned: those of the piece's masters
+	round    string    // in which the others' are sent
+	layer    int       // that reads them
+	owned    bool      // dense is the arena's, and this value's alone
+	kept     bool      // dense stays for gradients to come
+	fixed    bool      // rows of table: the same ones in each gradient over the same blocks
+	outlives bool      // dense and grad are kept where the tape runs again
+	made     bool      // the step that makes it is recorded
 }
 
 // Rows returns the number of rows.
@@ -103,7 +104,9 @@ func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 		return g.View(0, v.rows, v.column, v.column+v.cols), add
 	}
 	if v.grad.Data == nil {
-		v.grad = v.tape.matrix(v.rows, v.cols)
+		if v.grad = v.tape.matrix(v.rows, v.cols); v.outlives {
+			v.tape.mem.Keep(v.grad.Data)
+		}
 	}
 	v.settle()
 	add = v.hasGrad

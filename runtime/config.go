@@ -220,6 +220,10 @@ type TrainingConfig struct {
 	// Patience, else last. Checkpoints have both, so that a run that goes on from one ends with the same.
 	Keep string `yaml:"keep"`
 
+	// Recompute has batches that all pieces of a partition set compute together keep each convolution's results alone for the backward pass, which
+	// computes the rest of the activations again: less memory, more time and rows between pieces, the same bits.
+	Recompute bool `yaml:"recompute"`
+
 	Sync      Sync   `yaml:"sync"` // how trainers work together; SSP(N) is ssp:N in files and flags
 	Seed      uint64 `yaml:"seed"`
 	EvalEvery int    `yaml:"eval-every"` // epochs between evaluations; 0: only at the end

@@ -73,6 +73,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return err
 	}
 	defer trainer.Close()
+	if c.Training.Recompute {
+		trainer.Recompute()
+	}
 	u := update.New(d.model, c.recipe(), cpu.NewExec(d.pool, d.kernels), d.params, nil)
 	state, err := d.resume(u)
 	if err == nil && places != nil {

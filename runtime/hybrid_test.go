@@ -60,6 +60,49 @@ func TestHybrid(t *testing.T) {
 	}
 }
 
+// Activations that are computed again, in memory or in files, give the parameters that those give that are kept, of global batches and hybrid ones; where no pieces
+// compute together that is refused by name.
+func TestRecompute(t *testing.T) {
+	t.Parallel()
+	path := narrowBlocks(t)
+	for model, cut := range map[string]pieces.Options{
+		"gat": {Method: "contiguous", Pieces: 3}, "gin": {Method: "hash", Pieces: 2, Edges: pieces.EdgesOnGrid}, "gcn": {Method: "hash", Pieces: 2, Edges: pieces.EdgesAtSource}, "sage": {Method: "hash", Pieces: 4},
+	} {
+		cfg := hybrid(path, model)
+		cfg.Model.Layers = 3
+		if model == "gat" || model == "gin" {
+			cfg.Sampling.Sampler, cfg.Sampling.Hybrid = "full", false
+		}
+		d := divided(t, cfg, cut)
+		if err := d.Train(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Training.Recompute, cfg.Data.Path = true, d.Set().Dir()
+		for _, scratch := range []string{"", t.TempDir()} {
+			again, err := OpenDivided(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again.SpillTo(scratch)
+			if err := again.Train(t.Context(), nil); err != nil || again.ParametersSHA256() != d.ParametersSHA256() {
+				t.Errorf("%s, scratch %q: the parameters are other ones where activations are computed again; %v", model, scratch, err)
+			}
+			if err := again.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	cfg := DefaultConfig()
+	cfg.Data.Path, cfg.Training.Recompute = path, true
+	if err := cfg.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "recompute: activations are computed again where") {
+		t.Errorf("sampled batches: %v", err)
+	}
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "recompute: activations are computed by the pieces") {
+		t.Errorf("no partition set: %v", err)
+	}
+}
+
 // here is a Spread whose pieces are all computed here, and are to move after so many steps.
 type here struct {
 	compute.Exchange

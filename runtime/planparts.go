@@ -87,7 +87,7 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 		x := cpu.NewExec(workers, kernels)
 		x.SetPrecision(cfg.precision)
 		return x
-	}, sum.Values.NonZero, triedSteps, tried...)
+	}, sum.Values.NonZero, cfg.Training.Recompute, triedSteps, tried...)
 	if err != nil {
 		return s, err
 	}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,11 +18,17 @@ import (
 func TestPlanPartsAsTrained(t *testing.T) {
 	t.Parallel()
 	stores := map[string]func(*testing.T) string{"blocks": narrowBlocks, "cora": cora}
-	for _, c := range []struct{ data, model, method string }{{"blocks", "gcn", "contiguous"}, {"blocks", "gat", "hash"}, {"blocks", "gin", "fennel"}, {"cora", "sage", "contiguous"}} {
+	for _, c := range []struct {
+		data, model, method string
+		again               bool
+	}{
+		{"blocks", "gcn", "contiguous", false}, {"blocks", "gat", "hash", false}, {"blocks", "gin", "fennel", false}, {"cora", "sage", "contiguous", false},
+		{"blocks", "gat", "contiguous", true}, {"blocks", "gin", "hash", true}, {"cora", "gcn", "contiguous", true},
+	} {
 		cfg := DefaultConfig()
-		t.Run(c.data+" "+c.model+" "+c.method, func(t *testing.T) {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = stores[c.data](t), c.model, 16
-			cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+			cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Recompute = "full", nil, c.again
 			d := divided(t, cfg, pieces.Options{Method: c.method, Pieces: 3, Seed: 1})
 			sum, err := d.Set().Summary(t.Context())
 			if err != nil {
@@ -37,6 +44,9 @@ func TestPlanPartsAsTrained(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer trainer.Close()
+			if c.again {
+				trainer.Recompute()
+			}
 			nodes, err := d.trained()
 			if err != nil {
 				t.Fatal(err)

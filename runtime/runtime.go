@@ -140,8 +140,10 @@ type Runtime struct {
 // prepares, such as a partition, and what samples batches to plan by stop soon.
 func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	defer func() { err = ofStart(ctx, err) }()
-	if config.Sampling.Hybrid {
-		return nil, fmt.Errorf("%w: hybrid: batches are computed by the pieces of a partition set; leave it out, or divide the data ('gnnactor partition --out DIR')", ErrConfig)
+	for setting, asked := range map[string]bool{"hybrid: batches are": config.Sampling.Hybrid, "recompute: activations are": config.Training.Recompute} {
+		if asked {
+			return nil, fmt.Errorf("%w: %s computed by the pieces of a partition set; leave it out, or divide the data ('gnnactor partition --out DIR')", ErrConfig, setting)
+		}
 	}
 	r, err := open(ctx, config)
 	if err != nil {

@@ -98,6 +98,7 @@ func (c *Config) compile() (*settings, error) {
 	p.check(err == nil, "device: %v", err)
 	c.Checkpoint.validate(p)
 	p.check(c.Cluster.Audit >= 0 && c.Cluster.Audit <= 1, "audit: %v is not in [0, 1]", c.Cluster.Audit)
+	p.check(!c.Training.Recompute || c.InPieces(), "recompute: activations are computed again where all pieces of a partition set compute a batch together; set sampler to full, or to khop with hybrid, or leave it out")
 	c.checkSync(p)
 	c.validateLoss(p)
 	s.compileMemory(p)
