@@ -86,7 +86,7 @@ func (a *Arena[E]) Recycle() {
 	}
 }
 
-// Keep has s, which Alloc returned since Mark, stay until Reset, or Unkeep.
+// Keep has s, which Alloc returned since Mark, stay until Reset, or Unkeep and the next Recycle.
 func (a *Arena[E]) Keep(s []E) {
 	a.handed = slices.DeleteFunc(a.handed, func(h []E) bool { return unsafe.SliceData(h) == unsafe.SliceData(s) })
 }

@@ -8,52 +8,47 @@ import (
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-// recomputed runs a model on a piece so that of all convolutions but the last nothing is kept for the backward pass but their
+// recomputed runs a model on a piece so that of all layers but the last nothing is kept for the backward pass but their
 // results: it computes each again, from the one before, with the rows of other pieces sent again, when it comes to it (Chen et al., 2016,
-// where a convolution is a segment). Inputs, keys of dropout and the order of steps are the same, and so are the bits.
+// where a layer is a segment). Inputs, keys of dropout and the order of steps are the same, and so are the bits.
 type recomputed[T cpu.Float] struct {
 	core    *core[T]
 	blocks  []graph.Block
 	input   func() *Value[T]
 	key     rng.Key
-	results []*Value[T] // of all convolutions but the last
+	results []*Value[T] // of all layers but the last
 }
 
 // forward is core.forward.
-func (r *recomputed[T]) forward() *Value[T] {
+func (r *recomputed[T]) forward() (x *Value[T]) {
 	c, t := r.core, r.core.tape
 	c.jumps = c.jumps[:0]
 	t.mark()
-	for k := range c.convolutions() - 1 {
-		x := t.only(r.convolve(k))
-		if r.results = append(r.results, x); c.model.spec.JumpingKnowledge != "" {
+	for i := range c.layers {
+		x = r.layer(i)
+		if i < len(c.layers)-1 {
+			x = t.only(x)
+			r.results = append(r.results, x)
+		}
+		if l := &c.layers[i]; c.model.spec.JumpingKnowledge != "" && !l.inner && !l.output {
 			c.jumps = append(c.jumps, x)
 		}
-	}
-	x := r.convolve(len(r.results))
-	if c.model.spec.JumpingKnowledge != "" {
-		c.jumps = append(c.jumps, x)
 	}
 	return c.head(x, c.jumps)
 }
 
-// convolve runs convolution k.
-func (r *recomputed[T]) convolve(k int) (x *Value[T]) {
+// layer runs layer i.
+func (r *recomputed[T]) layer(i int) (x *Value[T]) {
 	c := r.core
-	if k == 0 {
+	if i == 0 {
 		x = c.dropInput(r.input(), &r.blocks[0], r.key)
 	} else {
-		x = r.results[k-1]
+		x = r.results[i-1]
 	}
-	for i := range c.layers {
-		if c.convolution(i) != k {
-			continue
-		}
-		x = c.layer(i, &r.blocks[i], x, r.key)
-		for j := range c.ctx[i].moments { // which are read in the end
-			m := &c.ctx[i].moments[j]
-			m.mean, m.variance = slices.Clone(m.mean), slices.Clone(m.variance)
-		}
+	x = c.layer(i, &r.blocks[i], x, r.key)
+	for j := range c.ctx[i].moments { // which are read in the end
+		m := &c.ctx[i].moments[j]
+		m.mean, m.variance = slices.Clone(m.mean), slices.Clone(m.variance)
 	}
 	return x
 }
@@ -62,33 +57,18 @@ func (r *recomputed[T]) convolve(k int) (x *Value[T]) {
 func (r *recomputed[T]) backward() {
 	t := r.core.tape
 	t.Backward()
-	for k := len(r.results) - 1; k >= 0 && t.halo.err == nil; k-- {
-		x := r.results[k]
-		x.settle()
+	for i := len(r.results) - 1; i >= 0 && t.halo.err == nil; i-- {
+		x := r.results[i]
 		t.mem.Unkeep(x.dense.Data) // it is made again
 		x.dense = cpu.Matrix[T]{}
 		t.again()
 		t.halo.again = true
-		y := r.convolve(k)
+		y := r.layer(i)
 		t.halo.again = false
-		t.mem.Unkeep(x.grad.Data)
 		y.grad, y.hasGrad = x.grad, x.hasGrad
 		t.Backward()
 	}
 }
-
-// convolution returns of which convolution layer i is.
-func (c *core[T]) convolution(i int) (k int) {
-	for j := range i {
-		if !c.layers[j].inner {
-			k++
-		}
-	}
-	return k
-}
-
-// convolutions returns how many there are.
-func (c *core[T]) convolutions() int { return c.convolution(len(c.layers)) }
 
 // mark says where again goes back to.
 func (t *Tape[T]) mark() {

@@ -58,18 +58,18 @@ func TestRecomputedBits(t *testing.T) {
 	}
 }
 
-// What is kept of a convolution is its result: with activations computed again a deep model holds a row of each node for each, and beside them what one
-// convolution takes. Other pieces' rows are sent twice, but for those of the last convolution.
+// What is kept of a layer is its result: with activations computed again a deep model holds a row of each node for each, and beside them what one
+// layer takes. Other pieces' rows are sent twice, but for those of the last layer.
 func TestRecomputedMemory(t *testing.T) {
 	const n, hidden, layers = 4000, 64, 8
 	ds := testDataset(n, 5, 8, false)
 	pieces := cut(ds, 0, n/2, n)
 	for _, c := range []struct {
 		spec      Spec
-		rows      int // that one convolution takes at most, its results' gradient and its input's among them
+		rows      int // that one layer takes at most, its results' gradient and its input's among them
 		perEntry  int
-		leastLess int // rows of each convolution but the last that are not kept
-	}{{Spec{Model: "gcn", Dropout: 0.5}, 5, 24, 1}, {Spec{Model: "gin", Norm: "batch", Dropout: 0.5}, 10, 24, 5}, {Spec{Model: "gat", Heads: 4, Dropout: 0.5}, 13, 80, 1}} {
+		leastLess int // rows of each layer but the last that are not kept
+	}{{Spec{Model: "gcn", Dropout: 0.5}, 5, 24, 1}, {Spec{Model: "gin", Norm: "batch", Dropout: 0.5}, 10, 24, 5}, {Spec{Model: "gat", Heads: 4, Dropout: 0.5}, 13, 80, 1}, {Spec{Model: "sage", Aggregation: "max", Dropout: 0.5}, 9, 24, 2}} {
 		m := mustModel(t, sized(c.spec, layers, 8, hidden, 5), ds.Graph)
 		var held [2]int64
 		var want []float32

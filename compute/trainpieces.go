@@ -101,8 +101,8 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 	return t, nil
 }
 
-// Recompute has the next gradients keep no activations but each convolution's results, and compute the others again where the backward pass
-// needs them: less memory, for another forward pass, and its rows, of all convolutions but the last. No bit changes. All that compute
+// Recompute has the next gradients keep no activations but each layer's results, and compute the others again where the backward pass
+// needs them: less memory, for another forward pass, and its rows, of all layers but the last. No bit changes. All that compute
 // pieces call it, or none.
 func (t *PieceTrainer) Recompute() {
 	for _, e := range t.engines {

@@ -220,7 +220,7 @@ type TrainingConfig struct {
 	// Patience, else last. Checkpoints have both, so that a run that goes on from one ends with the same.
 	Keep string `yaml:"keep"`
 
-	// Recompute has batches that all pieces of a partition set compute together keep each convolution's results alone for the backward pass, which
+	// Recompute has batches that all pieces of a partition set compute together keep each layer's results alone for the backward pass, which
 	// computes the rest of the activations again: less memory, more time and rows between pieces, the same bits.
 	Recompute bool `yaml:"recompute"`
 

@@ -73,21 +73,27 @@ func TestRecompute(t *testing.T) {
 		if model == "gat" || model == "gin" {
 			cfg.Sampling.Sampler, cfg.Sampling.Hybrid = "full", false
 		}
-		d := divided(t, cfg, cut)
-		if err := d.Train(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		cfg.Training.Recompute, cfg.Data.Path = true, d.Set().Dir()
-		for _, scratch := range []string{"", t.TempDir()} {
-			again, err := OpenDivided(t.Context(), cfg)
+		set := divided(t, cfg, cut).Set()
+		cfg.Data.Path = set.Dir()
+		var want string
+		var once int64
+		for i, scratch := range []string{"", "", t.TempDir()} {
+			counted := compute.NewCounted(compute.NewMemoryExchange())
+			cfg.Training.Recompute, cfg.Cluster.Spread = i > 0, openedHere(t, set, counted)
+			d, err := OpenDivided(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again.SpillTo(scratch)
-			if err := again.Train(t.Context(), nil); err != nil || again.ParametersSHA256() != d.ParametersSHA256() {
-				t.Errorf("%s, scratch %q: the parameters are other ones where activations are computed again; %v", model, scratch, err)
+			d.SpillTo(scratch)
+			if err := d.Train(t.Context(), nil); err != nil {
+				t.Fatal(err)
 			}
-			if err := again.Close(); err != nil {
+			if i == 0 {
+				want, once = d.ParametersSHA256(), counted.Total()
+			} else if d.ParametersSHA256() != want || counted.Total() < once+once/10 {
+				t.Errorf("%s, scratch %q: the parameters are other ones where activations are computed again, or are not: %d bytes are sent, and %d where they are kept", model, scratch, counted.Total(), once)
+			}
+			if err := d.Close(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -109,6 +115,21 @@ type here struct {
 	pieces []*store.Piece
 	kept   []byte
 	steps  int
+}
+
+// openedHere returns one that opened the pieces of set, until the test ends.
+func openedHere(t *testing.T, set *pieces.Set, ex compute.Exchange) *here {
+	t.Helper()
+	s := &here{Exchange: ex}
+	for i := range set.Pieces() {
+		p, err := set.OpenPiece(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		s.pieces = append(s.pieces, p)
+	}
+	return s
 }
 
 func (h *here) Mine() (all []int) {
@@ -138,15 +159,7 @@ func TestHybridGoesOn(t *testing.T) {
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "kept")} {
 		losses = nil
 		cfg.Checkpoint.Dir = dir
-		s := &here{}
-		for i := range set.Pieces() {
-			p, err := set.OpenPiece(i)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			s.pieces = append(s.pieces, p)
-		}
+		s := openedHere(t, set, nil)
 		cfg.Cluster.Spread = s
 		done := 0
 		for _, s.steps = range []int{3, 4, 0} { // of five an epoch

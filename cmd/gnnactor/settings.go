@@ -92,7 +92,7 @@ var settings = []setting{
 	{"warmup", trainingGroup, "cosine: epochs in which the learning rate rises first"},
 	{"patience", trainingGroup, "evaluations without a better validation accuracy that end training; 0: never"},
 	{"keep", trainingGroup, "`WHICH` parameters the run ends with, and --save has: best by validation, or last (default: best with --patience, else last)"},
-	{"recompute", trainingGroup, "where all pieces of a partition set compute a batch together: keep each convolution's results alone, and compute its other activations again for the backward pass; less memory, the same bits ('plan --parts' shows both)"},
+	{"recompute", trainingGroup, "where all pieces of a partition set compute a batch together: keep each layer's results alone, and compute its other activations again for the backward pass; less memory, more time, the same bits ('plan --parts' shows how much)"},
 	{"sync", trainingGroup, "`HOW` trainers work together: sync, or ssp:N, asynchronously, no gradient more than N steps late"},
 	{"seed", trainingGroup, "what every random draw derives from"},
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
