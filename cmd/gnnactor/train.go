@@ -73,7 +73,8 @@ It is evaluated at the end, and each epoch kept with --checkpoint; what is not t
 With --cluster each node computes the pieces that it holds, with the same bits. If one is
 lost the others wait until one that has its pieces is back, and all go on from the newest checkpoint,
 or train again from the beginning. With --scratch activations lie in files, for which memory is
-needed as far as there is some. So do batches of --sampler khop with --hybrid: of --batch-size seeds each,
+needed as far as there is some; with --recompute a layer's result is all that is kept of it, and the rest
+computed again for the backward pass. So do batches of --sampler khop with --hybrid: of --batch-size seeds each,
 whose neighbourhoods all pieces compute where they lie, rather than one node for itself.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
