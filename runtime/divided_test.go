@@ -53,6 +53,9 @@ func trainsAsOneProcess(t *testing.T, path string, cuts ...pieces.Options) {
 		cfg := DefaultConfig()
 		cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Model.Hidden = path, model.name, model.norm, 16
 		cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Epochs = "full", nil, 3
+		if model.name == "gcn" {
+			cfg.Training.Schedule = "cosine"
+		}
 		if model.name == "sage" {
 			cfg.Training.LabelSmoothing, cfg.Training.ClassWeights = 0.1, "1=3"
 		}

@@ -188,6 +188,59 @@ func TestHybridGoesOn(t *testing.T) {
 	}
 }
 
+// Pieces that could move after the last step stay, as nothing is left to do.
+func TestHybridEnds(t *testing.T) {
+	cfg := hybrid(narrowBlocks(t), "gcn")
+	set := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set()
+	s := openedHere(t, set, compute.NewMemoryExchange())
+	s.steps, cfg.Data.Path, cfg.Cluster.Spread = 10, set.Dir(), s // of ten
+	d, err := OpenDivided(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Train(t.Context(), nil); err != nil || s.steps != 0 {
+		t.Errorf("%v, %d steps before pieces were to move", err, s.steps)
+	}
+}
+
+// A run of hybrid batches goes on from its checkpoints alone: batches of another size are another run, and so are those that one trainer computes for itself.
+func TestHybridIdentity(t *testing.T) {
+	cfg := hybrid(narrowBlocks(t), "sage")
+	cfg.Checkpoint.Dir = filepath.Join(t.TempDir(), "kept")
+	set := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set()
+	cfg.Data.Path = set.Dir()
+	trained := func(c Config) (*Divided, error) {
+		d, err := OpenDivided(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d, d.Train(t.Context(), nil)
+	}
+	if _, err := trained(cfg); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Checkpoint.Resume = true
+	if d, err := trained(cfg); err != nil || d.Resumed() != cfg.Training.Epochs {
+		t.Errorf("%d epochs are found done of %d: %v", d.Resumed(), cfg.Training.Epochs, err)
+	}
+	other := cfg
+	other.Sampling.BatchSize = 450
+	if _, err := trained(other); !errors.Is(err, ErrIdentity) {
+		t.Errorf("batches of another size: %v", err)
+	}
+	other = cfg
+	other.Sampling.Hybrid = false
+	var err error
+	for _, failed := range started(t, other).Train(t.Context()) {
+		err = failed
+	}
+	if !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "hybrid") {
+		t.Errorf("batches that one trainer computes: %v", err)
+	}
+}
+
 // What hybrid batches do not have is refused by name, and so are they without a partition set, and for samplers that draw.
 func TestHybridRefuses(t *testing.T) {
 	cfg := hybrid(narrowBlocks(t), "gcn")
