@@ -16,9 +16,10 @@ import (
 
 // Machines are nodes of a cluster that are alike.
 type Machines struct {
-	Count int
-	Roles Roles
-	Cores float64
+	Count       int
+	Roles       Roles
+	Cores       float64
+	MaxSamplers int // as Options have it
 }
 
 // Described is a cluster that there is not yet, to be planned.
@@ -31,14 +32,15 @@ type Described struct {
 
 // PlannedNode is a node with what it would do, and what that takes of each step at least.
 type PlannedNode struct {
-	Node     string        `json:"node"`
-	Roles    string        `json:"roles"`
-	Cores    float64       `json:"cores"`
-	Micro    int           `json:"micro_batches"` // of a step's that it computes
-	Samplers []string      `json:"samplers"`
-	Shards   []int         `json:"shards"`
-	Work     time.Duration `json:"work_ns"` // of its cores
-	Wire     time.Duration `json:"wire_ns"` // of its link, in the direction that takes longer
+	Node        string        `json:"node"`
+	Roles       string        `json:"roles"`
+	Cores       float64       `json:"cores"`
+	Micro       int           `json:"micro_batches"` // of a step's that it computes
+	Samplers    []string      `json:"samplers"`
+	MaxSamplers int           `json:"max_samplers,omitempty"` // of other nodes
+	Shards      []int         `json:"shards"`
+	Work        time.Duration `json:"work_ns"` // of its cores
+	Wire        time.Duration `json:"wire_ns"` // of its link, in the direction that takes longer
 }
 
 // ClusterPlan says where the stages of a run would be.
@@ -67,8 +69,11 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 		if err := o.suit(rt.Dataset()); err != nil {
 			return nil, err
 		}
+		if m.MaxSamplers > 0 && !m.Roles.Sample {
+			return nil, optionsf("%d samplers at most, on nodes with roles %s, which take none; leave it out, or add sampler", m.MaxSamplers, &m.Roles)
+		}
 		for range m.Count {
-			i := membership.Info{Node: fmt.Sprintf("n%0*d", len(fmt.Sprint(all-1)), len(v.Members)), Epoch: int64(len(v.Members) + 1), Samples: m.Roles.Sample}
+			i := membership.Info{Node: fmt.Sprintf("n%0*d", len(fmt.Sprint(all-1)), len(v.Members)), Epoch: int64(len(v.Members) + 1), Samples: m.Roles.Sample, Most: m.MaxSamplers}
 			if m.Roles.Sample {
 				i.Kinds = append(i.Kinds, samplers.Kind)
 			}
@@ -82,7 +87,7 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 				i.Kinds, rows = append(i.Kinds, shard.Kind), append(rows, i.Node)
 			}
 			v.Members = append(v.Members, i)
-			p.Nodes = append(p.Nodes, PlannedNode{Node: i.Node, Roles: m.Roles.String(), Cores: m.Cores, Samplers: []string{}, Shards: []int{}})
+			p.Nodes = append(p.Nodes, PlannedNode{Node: i.Node, Roles: m.Roles.String(), Cores: m.Cores, MaxSamplers: m.MaxSamplers, Samplers: []string{}, Shards: []int{}})
 		}
 	}
 	for i := range p.Nodes {
@@ -115,7 +120,9 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 		p.Actors = append(p.Actors, Actor{Kind: trainers.Kind, ID: node, Node: node})
 	}
 	say("trainers: the %d micro-batches of a step are dealt to %d", micro, len(train))
-	d.placeSamplers(p, v, at, say)
+	if err := d.placeSamplers(p, v, at, say); err != nil {
+		return nil, err
+	}
 	if err := d.placeShards(p, rows, at, say); err != nil {
 		return nil, err
 	}
@@ -124,15 +131,22 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 }
 
 // placeSamplers deals samplers, and moves them for as long as the scheduler would.
-func (d *Described) placeSamplers(p *ClusterPlan, v *membership.View, at map[string]*PlannedNode, say func(string, ...any)) {
+func (d *Described) placeSamplers(p *ClusterPlan, v *membership.View, at map[string]*PlannedNode, say func(string, ...any)) error {
 	var nodes []scheduler.SamplerNode
 	for _, m := range v.Members {
 		if samplers.Can(&m) {
-			nodes = append(nodes, scheduler.SamplerNode{Name: m.Node, Work: p.Costs.Sample, Cores: at[m.Node].Cores, Wire: d.wire(float64(p.Costs.BlockBytes))})
+			nodes = append(nodes, scheduler.SamplerNode{Name: m.Node, Work: p.Costs.Sample, Cores: at[m.Node].Cores, Wire: d.wire(float64(p.Costs.BlockBytes)), Most: m.Most})
 		}
 	}
 	put := map[string]string{}
 	where := func(name string) string { return samplers.At(v, name, put[name]) }
+	for _, m := range v.Members {
+		for i := range samplers.Count(&m) {
+			if name := samplers.Name(m.Node, i); where(name) == "" {
+				return optionsf("sampler %s: %s", name, samplers.Full)
+			}
+		}
+	}
 	dealt := away(v, where)
 	if len(dealt) > 0 {
 		say("samplers of nodes that do not sample are dealt alike to those that do; one that is a fifth slower than it could be moves")
@@ -153,6 +167,7 @@ func (d *Described) placeSamplers(p *ClusterPlan, v *membership.View, at map[str
 			p.Actors = append(p.Actors, Actor{Kind: samplers.Kind, ID: name, Node: node})
 		}
 	}
+	return nil
 }
 
 // placeShards says who holds which rows of the features.

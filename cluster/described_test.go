@@ -31,7 +31,7 @@ func TestDescribed(t *testing.T) {
 		}
 		return r
 	}
-	apart := []Machines{{2, roles("trainer,rows"), 4}, {1, roles("sampler"), 4}, {1, roles("sampler"), 0.25}}
+	apart := []Machines{{2, roles("trainer,rows"), 4, 0}, {1, roles("sampler"), 4, 0}, {1, roles("sampler"), 0.25, 0}}
 	many := func(p *ClusterPlan) (n []int) {
 		for _, x := range p.Nodes {
 			n = append(n, len(x.Samplers))
@@ -58,7 +58,7 @@ func TestDescribed(t *testing.T) {
 
 	// Alike but for their links: what one cannot send is made on another.
 	costs.BlockBytes = 1e6
-	wide, err := (&Described{Machines: []Machines{{1, roles("trainer,rows"), 4}, {2, roles("sampler"), 8}}, Bandwidth: 1e8}).Plan(cfg, rt, costs)
+	wide, err := (&Described{Machines: []Machines{{1, roles("trainer,rows"), 4, 0}, {2, roles("sampler"), 8, 0}}, Bandwidth: 1e8}).Plan(cfg, rt, costs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +69,26 @@ func TestDescribed(t *testing.T) {
 		t.Errorf("a step takes %v for %s", wide.Step, wide.Bound)
 	}
 
+	// The fast one takes one at most: its samplers that others have stay where they are.
+	apart[1].MaxSamplers = 1
+	full, err := (&Described{Machines: apart, Shards: "4"}).Plan(cfg, rt, costs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := many(full); !slices.Equal(got, []int{0, 0, 1, 3}) || full.Nodes[2].MaxSamplers != 1 {
+		t.Errorf("samplers on %v, of which n2 takes %d at most", got, full.Nodes[2].MaxSamplers)
+	}
+
 	for want, d := range map[string]Described{
-		"no node trains":            {Machines: []Machines{{2, roles("sampler"), 1}}},
-		"no node samples":           {Machines: []Machines{{2, roles("trainer,rows"), 1}}},
-		"no node holds rows":        {Machines: []Machines{{2, roles("trainer,sampler"), 1}}, Shards: "2"},
-		"5 nodes that train":        {Machines: []Machines{{5, roles("trainer,sampler,rows"), 1}}},
-		"without shards every":      {Machines: []Machines{{1, roles("trainer,sampler"), 1}}},
-		"it is a number of parts":   {Machines: []Machines{{1, roles("trainer,sampler,rows"), 1}}, Shards: "x"},
-		"nothing to do for this no": {Machines: []Machines{{1, roles("trainer,sampler,rows"), 1}, {1, roles("rows"), 1}}},
+		"sampler n1:1: some samplers fit on no node": {Machines: []Machines{{2, roles("trainer,rows"), 1, 0}, {3, roles("sampler"), 1, 1}}},
+		"which take none":           {Machines: []Machines{{2, roles("trainer,rows"), 1, 1}, {3, roles("sampler"), 1, 1}}},
+		"no node trains":            {Machines: []Machines{{2, roles("sampler"), 1, 0}}},
+		"no node samples":           {Machines: []Machines{{2, roles("trainer,rows"), 1, 0}}},
+		"no node holds rows":        {Machines: []Machines{{2, roles("trainer,sampler"), 1, 0}}, Shards: "2"},
+		"5 nodes that train":        {Machines: []Machines{{5, roles("trainer,sampler,rows"), 1, 0}}},
+		"without shards every":      {Machines: []Machines{{1, roles("trainer,sampler"), 1, 0}}},
+		"it is a number of parts":   {Machines: []Machines{{1, roles("trainer,sampler,rows"), 1, 0}}, Shards: "x"},
+		"nothing to do for this no": {Machines: []Machines{{1, roles("trainer,sampler,rows"), 1, 0}, {1, roles("rows"), 1, 0}}},
 	} {
 		if _, err := d.Plan(cfg, rt, costs); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

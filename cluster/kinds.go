@@ -128,6 +128,8 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 		return fmt.Errorf("cluster: %s is the last that holds pieces: nobody would take them; start another node before, or interrupt it to end the run", node)
 	case m.Samples && slices.ContainsFunc(v.Members, needsSamplers) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && o.Samples && !o.Drains() }):
 		return fmt.Errorf("cluster: %s is the last that samples, and trainers need one; start another with --roles sampler before, or interrupt it: they wait for one then", node)
+	case samplers.Can(&m) && samplers.Fit(v, "") && !samplers.Fit(v, node):
+		return fmt.Errorf("cluster: the samplers that %s takes fit on no other node, and trainers need all; start another with --roles sampler before, or the others with a larger --capacity, or interrupt it", node)
 	case len(m.Shards) > 0 && slices.ContainsFunc(v.Members, func(o membership.Info) bool { return trains(o) && !o.Drains() }) &&
 		!slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && holdsRows(o) && !o.Drains() }):
 		return fmt.Errorf("cluster: %s is the last that holds rows of the features, and trainers need them; start another with --roles rows before, or interrupt it: they wait for one then", node)

@@ -157,8 +157,15 @@ func changes(v *membership.View, table []membership.Place, first string, epoch i
 	if m, ok := v.Member(first); ok && m.Epoch == epoch {
 		want[actor{kindParameters, theRun}] = []string{first}
 	}
+	put := map[string]string{}
 	for _, p := range table {
-		if p.Kind == samplers.Kind && samplers.Keeps(v, p.ID, p.Node) {
+		if p.Kind == samplers.Kind {
+			put[p.ID] = p.Node
+		}
+	}
+	put = samplers.Keep(v, put)
+	for _, p := range table {
+		if p.Kind == samplers.Kind && put[p.ID] != "" {
 			continue // who put it there may move it (balance)
 		}
 		a := actor{p.Kind, p.ID}

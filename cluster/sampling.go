@@ -193,7 +193,7 @@ func (n *Node) loads(ctx context.Context, v *membership.View) (all []scheduler.S
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, scheduler.SamplerNode{Name: m.Node, Work: load.Work, Cores: load.Cores})
+			all = append(all, scheduler.SamplerNode{Name: m.Node, Work: load.Work, Cores: load.Cores, Most: m.Most})
 		})
 	}
 	wg.Wait()

@@ -61,6 +61,7 @@ type Options struct {
 	Shards            string
 	Replicas, WaitFor int
 	Roles             Roles // what this node does; none: all
+	MaxSamplers       int   // of other nodes, that this one takes; 0: any number
 	Infers            bool  // the run is inference over a partition set, and no training
 
 	Drain time.Duration // how long it may hand over what it does and holds; 0: 4 minutes
@@ -194,6 +195,9 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 	if o.Drain == 0 {
 		o.Drain = 4 * time.Minute
 	}
+	if o.MaxSamplers < 0 || o.MaxSamplers > 0 && !o.Roles.Sample {
+		return nil, optionsf("capacity samplers=%d, with roles %s: it is how many samplers of other nodes a node with the role sampler takes, 1 or more; leave it out, and it takes any number", o.MaxSamplers, &o.Roles)
+	}
 	o.TrustData = !o.Config.Data.Verify
 	var propose *Run
 	if !o.Joins { // it may be this node's settings that the run has
@@ -224,7 +228,7 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 	enter, stop := s.untilOver(enter)
 	defer stop()
 	if o.Roles.Sample { // those who need it wait
-		if err := s.node.Member.Announce(enter, func(i *membership.Info) { i.Samples = true }); err != nil {
+		if err := s.node.Member.Announce(enter, func(i *membership.Info) { i.Samples, i.Most = true, o.MaxSamplers }); err != nil {
 			return nil, err
 		}
 	}
@@ -429,6 +433,31 @@ func (s *Session) Train() iter.Seq2[runtime.Event, error] {
 		}
 		if failed != nil {
 			yield(runtime.Event{}, s.because(failed))
+		}
+	}
+}
+
+// Train joins a run, trains in it, and leaves: Join, Session.Train and Session.Leave, of a run that does not spread. Of a
+// caller that stops before the end the node hands over what it has, and leaves.
+func Train(ctx context.Context, o Options) iter.Seq2[runtime.Event, error] {
+	return func(yield func(runtime.Event, error) bool) {
+		s, err := Join(ctx, o)
+		if err != nil {
+			yield(runtime.Event{}, err)
+			return
+		}
+		stopped := false
+		for e, failed := range s.Train() {
+			if err = failed; err == nil && !yield(e, nil) {
+				stopped = true // and leaves when the loop is over, which waits for that
+				break
+			}
+		}
+		switch err = s.Leave(err); {
+		case err != nil && stopped:
+			s.node.log.Warn("the node did not leave in order", "error", err)
+		case err != nil:
+			yield(runtime.Event{}, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -12,6 +13,38 @@ import (
 func TestMain(m *testing.M) {
 	leak.Beside(8)
 	leak.Main(m)
+}
+
+// Who stops in the middle of Train has left when it is over; what cannot be joined says why, once.
+func TestTrain(t *testing.T) {
+	t.Parallel()
+	s, dir := serve(t), t.TempDir()
+	o := Options{NodeOptions: options(s, "a", dir), Config: runtime.DefaultConfig()}
+	steps := 0
+	for e, err := range Train(within(t), o) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == runtime.EventStep {
+			steps++
+			break
+		}
+	}
+	if steps != 1 {
+		t.Error("it made no step")
+	}
+	a := enter(t, options(s, "a", dir)) // its directory is nobody's
+	if v, _ := a.Member.View(); len(v.Members) != 1 {
+		t.Errorf("members %+v", v.Members)
+	}
+	o.Config.Sampling.MicroBatches, o.WaitFor = 1, 2
+	var errs []error
+	for _, err := range Train(within(t), o) {
+		errs = append(errs, err)
+	}
+	if len(errs) != 1 || !errors.Is(errs[0], ErrInUse) && !errors.Is(errs[0], ErrOptions) {
+		t.Errorf("it ends with %v", errs)
+	}
 }
 
 // Statuses that are asked for all the time neither hold events up nor go back.

@@ -33,6 +33,7 @@ type Status struct {
 	Data     string   `msgpack:"data" json:"data"`
 	Control  string   `msgpack:"control" json:"control"`
 	Kinds    []string `msgpack:"kinds" json:"kinds"`
+	Most     int      `msgpack:"most" json:"max_samplers,omitempty"` // of other nodes, that it takes; 0: any number
 	Leader   bool     `msgpack:"leader" json:"leader"`
 	Epoch    int64    `msgpack:"epoch" json:"epoch"` // at which it joined
 	Draining bool     `msgpack:"draining" json:"draining"`
@@ -131,7 +132,7 @@ func (n *Node) Report(progress func() Progress) {
 
 // member adds what the membership says.
 func (s *Status) member(m *membership.Info, v *membership.View) {
-	s.Node, s.Data, s.Control, s.Kinds, s.Epoch = m.Node, m.Data, m.Control, m.Kinds, m.Epoch
+	s.Node, s.Data, s.Control, s.Kinds, s.Most, s.Epoch = m.Node, m.Data, m.Control, m.Kinds, m.Most, m.Epoch
 	s.Leader, s.Draining, s.Source = m.Node == v.Leader, m.Drains(), m.Source
 	if !s.Answered {
 		s.Shards = m.Shards

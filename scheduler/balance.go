@@ -16,6 +16,8 @@ type SamplerNode struct {
 	Cores float64
 	// Wire is how long its link takes for a micro-batch; 0: that bounds nothing.
 	Wire time.Duration
+	// Most is how many of the samplers that are placed it takes; 0: any number.
+	Most int
 }
 
 // SamplerPlace says where a sampler is.
@@ -51,10 +53,16 @@ func MoveSampler(nodes []SamplerNode, places []SamplerPlace) (to SamplerPlace, w
 	if all == 0 {
 		return SamplerPlace{}, "", false
 	}
-	// room is the node on which one more would be fastest, and of those that with the fewest.
+	// room is the node on which one more would be fastest, and of those that with the fewest; -1: none takes one more.
 	room := func(on []int) (at int) {
+		at = -1
 		for i := range nodes {
-			if c := cmp.Compare(nodes[i].each(on[i]+1), nodes[at].each(on[at]+1)); c < 0 || c == 0 && on[i] < on[at] {
+			if most := nodes[i].Most; most > 0 && on[i] >= most {
+				continue
+			}
+			if at < 0 {
+				at = i
+			} else if c := cmp.Compare(nodes[i].each(on[i]+1), nodes[at].each(on[at]+1)); c < 0 || c == 0 && on[i] < on[at] {
 				at = i
 			}
 		}
@@ -63,6 +71,9 @@ func MoveSampler(nodes []SamplerNode, places []SamplerPlace) (to SamplerPlace, w
 	best, dealt := 0.0, make([]int, len(nodes))
 	for range all {
 		i := room(dealt)
+		if i < 0 {
+			break // some nodes have more than they take by now
+		}
 		dealt[i]++
 		best = max(best, nodes[i].each(dealt[i]))
 	}
@@ -76,6 +87,9 @@ func MoveSampler(nodes []SamplerNode, places []SamplerPlace) (to SamplerPlace, w
 		return SamplerPlace{}, "", false
 	}
 	at := room(on)
+	if at < 0 {
+		return SamplerPlace{}, "", false
+	}
 	i := slices.IndexFunc(places, func(p SamplerPlace) bool { return p.Node == nodes[from].Name })
 	rate := func(k, n int) string { return fmt.Sprintf("%.3g", nodes[k].rate(n)) }
 	return SamplerPlace{places[i].Sampler, nodes[at].Name}, fmt.Sprintf("%d samplers make %s micro-batches/s on %s, and %d could make %s on %s",

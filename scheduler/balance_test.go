@@ -42,24 +42,27 @@ func TestMoveSampler(t *testing.T) {
 		}
 		return all
 	}
-	half := []SamplerNode{{"a", ms, 0.5, 0}, {"b", ms, 0.5, 0}, {"c", ms, 0.5, 0}}
+	half := []SamplerNode{{"a", ms, 0.5, 0, 0}, {"b", ms, 0.5, 0, 0}, {"c", ms, 0.5, 0, 0}}
 	for name, x := range map[string]struct {
 		nodes  []SamplerNode
 		places []SamplerPlace
 		want   []int
 	}{
 		"nothing to gain":               {half, at("a", "a", "b", "c"), []int{2, 1, 1}},
-		"measured a little off":         {[]SamplerNode{{"a", ms, 0.5, 0}, {"b", ms * 6 / 5, 0.5, 0}, {"c", ms, 0.45, 0}}, at("a", "a", "b", "c"), []int{2, 1, 1}},
+		"measured a little off":         {[]SamplerNode{{"a", ms, 0.5, 0, 0}, {"b", ms * 6 / 5, 0.5, 0, 0}, {"c", ms, 0.45, 0, 0}}, at("a", "a", "b", "c"), []int{2, 1, 1}},
 		"one node has all":              {half, at("a", "a", "a", "a"), []int{2, 1, 1}},
-		"one is cut":                    {[]SamplerNode{{"a", ms, 0.125, 0}, {"b", ms, 0.5, 0}, {"c", ms, 0.5, 0}}, at("a", "a", "b", "c"), []int{0, 2, 2}},
-		"one is cut to next to nothing": {[]SamplerNode{{"a", ms, 0.01, 0}, {"b", ms, 0.5, 0}, {"c", ms, 0.5, 0}}, at("a", "b", "c"), []int{0, 2, 1}},
+		"one is cut":                    {[]SamplerNode{{"a", ms, 0.125, 0, 0}, {"b", ms, 0.5, 0, 0}, {"c", ms, 0.5, 0, 0}}, at("a", "a", "b", "c"), []int{0, 2, 2}},
+		"one is cut to next to nothing": {[]SamplerNode{{"a", ms, 0.01, 0, 0}, {"b", ms, 0.5, 0, 0}, {"c", ms, 0.5, 0, 0}}, at("a", "b", "c"), []int{0, 2, 1}},
 		"it is back":                    {half, at("b", "b", "c", "c", "c", "c"), []int{2, 2, 2}},
-		"two are slow":                  {[]SamplerNode{{"a", 9 * ms, 1, 0}, {"b", 9 * ms, 1, 0}, {"c", ms, 1, 0}}, at("a", "b", "c"), []int{0, 0, 3}},
-		"more cores":                    {[]SamplerNode{{"a", ms, 1, 0}, {"b", ms, 4, 0}}, at("a", "a", "a", "a"), []int{1, 3}},
+		"two are slow":                  {[]SamplerNode{{"a", 9 * ms, 1, 0, 0}, {"b", 9 * ms, 1, 0, 0}, {"c", ms, 1, 0, 0}}, at("a", "b", "c"), []int{0, 0, 3}},
+		"more cores":                    {[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms, 4, 0, 0}}, at("a", "a", "a", "a"), []int{1, 3}},
 		"unknown nodes stay":            {half[:1], at("a", "z", "z"), []int{1}},
 		"nobody":                        {nil, at("z"), []int{}},
-		"a link bounds it":              {[]SamplerNode{{"a", ms, 4, 2 * ms}, {"b", ms, 4, 0}}, at("a", "a"), []int{0, 2}},
+		"a link bounds it":              {[]SamplerNode{{"a", ms, 4, 2 * ms, 0}, {"b", ms, 4, 0, 0}}, at("a", "a"), []int{0, 2}},
 		"nothing":                       {half, nil, []int{0, 0, 0}},
+		"one takes no more":             {[]SamplerNode{{"a", ms, 0.01, 0, 0}, {"b", ms, 0.5, 0, 2}, {"c", ms, 0.1, 0, 0}}, at("a", "a", "a", "a"), []int{0, 2, 2}},
+		"none takes one more":           {[]SamplerNode{{"a", ms, 0.01, 0, 0}, {"b", ms, 0.5, 0, 1}, {"c", ms, 0.5, 0, 1}}, at("a", "a", "b", "c"), []int{2, 1, 1}},
+		"all have too many":             {[]SamplerNode{{"a", ms, 0.01, 0, 1}, {"b", ms, 0.5, 0, 1}}, at("a", "a", "b"), []int{2, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if on, moves := settle(t, x.nodes, x.places); !slices.Equal(on, x.want) {

@@ -80,17 +80,18 @@ func (b *Balancer) before(n int) [][]SamplerNode {
 
 // mean returns the nodes as looks show them; a node that is not in half of those is not known.
 func mean(looks [][]SamplerNode) (all []SamplerNode) {
-	in, sums := map[string]float64{}, map[string][3]float64{}
+	in, sums, most := map[string]float64{}, map[string][3]float64{}, map[string]int{}
 	for _, nodes := range looks {
 		for _, x := range nodes {
 			s := sums[x.Name]
 			in[x.Name]++
+			most[x.Name] = x.Most
 			sums[x.Name] = [3]float64{s[0] + math.Log(max(x.Work.Seconds(), 1e-9)), s[1] + math.Log(x.Cores), s[2] + x.Wire.Seconds()}
 		}
 	}
 	for name, k := range in {
 		if s := sums[name]; 2*k >= float64(len(looks)) {
-			all = append(all, SamplerNode{Name: name, Work: seconds(math.Exp(s[0] / k)), Cores: math.Exp(s[1] / k), Wire: seconds(s[2] / k)})
+			all = append(all, SamplerNode{Name: name, Work: seconds(math.Exp(s[0] / k)), Cores: math.Exp(s[1] / k), Wire: seconds(s[2] / k), Most: most[name]})
 		}
 	}
 	return all

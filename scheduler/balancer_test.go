@@ -190,8 +190,8 @@ func TestBalancerLooks(t *testing.T) {
 	if len(b.looks) != manyLooks {
 		t.Errorf("%d looks are kept", len(b.looks))
 	}
-	faster := []SamplerNode{{Name: "a", Work: time.Millisecond, Cores: 1, Wire: 4 * time.Millisecond}}
-	if got := mean([][]SamplerNode{look, faster}); len(got) != 1 || got[0].Wire != 3*time.Millisecond {
+	faster := []SamplerNode{{Name: "a", Work: time.Millisecond, Cores: 1, Wire: 4 * time.Millisecond, Most: 3}}
+	if got := mean([][]SamplerNode{look, faster}); len(got) != 1 || got[0].Wire != 3*time.Millisecond || got[0].Most != 3 {
 		t.Errorf("mean %+v", got)
 	}
 }

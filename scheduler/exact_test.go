@@ -155,15 +155,15 @@ func TestMoveSamplerSays(t *testing.T) {
 		on    []string
 		want  string
 	}{
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", ms, 1, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 1 could make 1e+03 on b"},
-		{[]SamplerNode{{"a", 100 * ms, 1, 0}, {"b", ms, 1, 0}}, []string{"a"}, "s0 to b: 1 samplers make 10 micro-batches/s on a, and 1 could make 1e+03 on b"},
-		{[]SamplerNode{{"b", 4 * ms, 2, 0}, {"a", 2 * ms, 0.5, 0}}, []string{"b", "a", "a"}, "s1 to b: 2 samplers make 250 micro-batches/s on a, and 2 could make 500 on b"},
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", ms, 4, 0}}, []string{"a", "a", "b"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 2 could make 2e+03 on b"},
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", 3 * ms, 1, 0}}, []string{"a", "a"}, ""},                                                                                                 // 2 ms each, and 3 ms after it
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", ms * 17 / 10, 1, 0}}, []string{"a", "a"}, ""},                                                                                           // 2 ms each, and 1.7 then
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", ms * 8 / 5, 1, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 1 could make 625 on b"},               // 1.6
-		{[]SamplerNode{{"a", 0, 1, 0}, {"b", 0, 1, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+09 micro-batches/s on a, and 1 could make 1e+09 on b"},                       // nothing was measured
-		{[]SamplerNode{{"a", ms, 1, 0}, {"b", ms, 1, 0}, {"c", 100 * ms, 1, 0}}, []string{"c", "a"}, "s0 to b: 1 samplers make 10 micro-batches/s on c, and 1 could make 1e+03 on b"}, // 100 ms, and 1 then
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms, 1, 0, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 1 could make 1e+03 on b"},
+		{[]SamplerNode{{"a", 100 * ms, 1, 0, 0}, {"b", ms, 1, 0, 0}}, []string{"a"}, "s0 to b: 1 samplers make 10 micro-batches/s on a, and 1 could make 1e+03 on b"},
+		{[]SamplerNode{{"b", 4 * ms, 2, 0, 0}, {"a", 2 * ms, 0.5, 0, 0}}, []string{"b", "a", "a"}, "s1 to b: 2 samplers make 250 micro-batches/s on a, and 2 could make 500 on b"},
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms, 4, 0, 0}}, []string{"a", "a", "b"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 2 could make 2e+03 on b"},
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", 3 * ms, 1, 0, 0}}, []string{"a", "a"}, ""},                                                                                                    // 2 ms each, and 3 ms after it
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms * 17 / 10, 1, 0, 0}}, []string{"a", "a"}, ""},                                                                                              // 2 ms each, and 1.7 then
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms * 8 / 5, 1, 0, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 1 could make 625 on b"},                  // 1.6
+		{[]SamplerNode{{"a", 0, 1, 0, 0}, {"b", 0, 1, 0, 0}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+09 micro-batches/s on a, and 1 could make 1e+09 on b"},                          // nothing was measured
+		{[]SamplerNode{{"a", ms, 1, 0, 0}, {"b", ms, 1, 0, 0}, {"c", 100 * ms, 1, 0, 0}}, []string{"c", "a"}, "s0 to b: 1 samplers make 10 micro-batches/s on c, and 1 could make 1e+03 on b"}, // 100 ms, and 1 then
 	} {
 		var places []SamplerPlace
 		for i, n := range c.on {

@@ -31,6 +31,7 @@ type Info struct {
 	Pieces   []int    `json:"pieces,omitempty"`   // of the run's partition set whose files it had when it came, in order
 	Samples  bool     `json:"samples,omitempty"`  // it is to have the kind of a sampler, which it may not yet
 	Samplers int      `json:"samplers,omitempty"` // that it has as a trainer, wherever they are
+	Most     int      `json:"most,omitempty"`     // samplers of other nodes that it takes; 0: any number
 	Run      int64    `json:"run,omitempty"`      // the run that it takes part in: the revision of its record
 	Done     bool     `json:"done,omitempty"`     // it came to the end of it, and reads nothing of others any more
 	Spread   int64    `json:"spread,omitempty"`   // it needs no more of what computes a partition set's pieces by the agreement of that revision

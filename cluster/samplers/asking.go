@@ -99,7 +99,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			case at == "" && len(failed) > 0:
 				return "", joined(failed)
 			case at == "":
-				r.tell()
+				r.tell(i)
 			case at != last:
 				r.waiting.Store(nil)
 				ask(at)
@@ -168,16 +168,25 @@ func (r *Remote) made(d *drawing) string {
 }
 
 // tell says, once until that changes or is over, that no node samples, and which are to and do not yet: they may
-// copy data first.
-func (r *Remote) tell() {
+// copy data first; or that those that do take no more samplers. It says nothing if sampler i has a place by now.
+func (r *Remote) tell(i int) {
 	v, _ := r.o.Member.View()
-	var nodes []string
+	if name := Name(r.node, i); !known(v, name) || At(v, name, "") != "" {
+		return
+	}
+	var nodes, full []string
 	for _, m := range v.Members {
-		if m.Samples && !m.Drains() && !slices.Contains(m.Kinds, Kind) {
+		switch {
+		case Can(&m):
+			full = append(full, m.Node)
+		case m.Samples && !m.Drains():
 			nodes = append(nodes, m.Node)
 		}
 	}
 	what, level := "waiting: "+Nobody, slog.LevelWarn
+	if full != nil {
+		what = "waiting: " + Full + ": " + strings.Join(full, ", ")
+	}
 	if nodes != nil {
 		what, level = what+", or see why those with that role do not begin to: "+strings.Join(nodes, ", "), slog.LevelInfo
 	}

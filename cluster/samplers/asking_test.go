@@ -183,6 +183,28 @@ func TestNobodySamples(t *testing.T) {
 	})
 }
 
+// Where those that sample take no more a batch is waited for, and the log says what would help.
+func TestWaitsForRoom(t *testing.T) {
+	inBubble(t, func(k *asked) {
+		var log bytes.Buffer
+		k.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		first, b := membership.Info{Node: "A", Samplers: 1}, membership.Info{Node: "b", Kinds: []string{Kind}, Most: 1} // A's is dealt first
+		k.table.view = &membership.View{Members: []membership.Info{first, {Node: "a", Samplers: 1}, b}}
+		var waits sync.WaitGroup
+		waits.Go(func() { k.drawn("b", 10*time.Minute) })
+		time.Sleep(10 * time.Minute)
+		b.Most = 2
+		k.table.view = &membership.View{Members: []membership.Info{first, {Node: "a", Samplers: 1}, b}}
+		k.table.put("")
+		waits.Wait()
+		k.tell(0) // it has a place by now, and there is no other
+		k.tell(1)
+		if said := log.String(); strings.Count(said, "waiting: ") != 1 || !strings.Contains(said, "waiting: "+Full+": b\"") {
+			t.Errorf("it was said:\n%s", said)
+		}
+	})
+}
+
 // Who audits does not wait for a node that is silent any longer than who trains.
 func TestDrawAtSilent(t *testing.T) {
 	inBubble(t, func(k *asked) {

@@ -3,6 +3,7 @@ package samplers
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -53,6 +54,57 @@ func TestAt(t *testing.T) {
 	}
 	if n, i, ok := parse(Name("node:with:colons", 7)); !ok || n != "node:with:colons" || i != 7 {
 		t.Errorf("parsed %q, %d, %v", n, i, ok)
+	}
+}
+
+// A node takes no more samplers of others than it says: they are dealt to the others, or to none, and what was put where there are too many
+// by now is dealt again.
+func TestMost(t *testing.T) {
+	role := []string{Kind}
+	view := func(most ...int) *membership.View {
+		v := &membership.View{Members: []membership.Info{{Node: "t", Samplers: 4}, {Node: "u", Samplers: 3}}}
+		for i, n := range most {
+			v.Members = append(v.Members, membership.Info{Node: fmt.Sprint("w", i), Kinds: role, Most: n})
+		}
+		return v
+	}
+	on := func(v *membership.View, placed map[string]string) string {
+		n := map[string]int{}
+		for _, m := range v.Members {
+			for i := range Count(&m) {
+				n[At(v, Name(m.Node, i), placed[Name(m.Node, i)])]++
+			}
+		}
+		return strings.TrimPrefix(fmt.Sprint(n), "map")
+	}
+	for want, most := range map[string][]int{
+		"[w0:1 w1:6]": {1, 0}, "[:5 w0:1 w1:1]": {1, 1}, "[w0:2 w1:2 w2:3]": {2, 2, 0}, "[w0:1 w1:2 w2:4]": {1, 2, 4}, "[:1 w0:1 w1:2 w2:3]": {1, 2, 3}, "[w0:7]": {0},
+	} {
+		if got := on(view(most...), nil); got != want {
+			t.Errorf("%v at most: dealt %s, not %s", most, got, want)
+		}
+	}
+	home := view(1)
+	home.Members[0].Kinds, home.Members[0].Most = role, 1
+	if got := on(home, nil); got != "[:1 t:5 w0:1]" {
+		t.Errorf("at home %s", got) // its own four, and one
+	}
+	put := map[string]string{"t:0": "w1", "t:1": "w1", "u:0": "w1", "u:1": "", "u:2": "z"}
+	for name, x := range map[string]struct {
+		v    *membership.View
+		want string
+	}{
+		"any number": {view(0, 0), "[t:0:w1 t:1:w1 u:0:w1]"},
+		"as many":    {view(0, 7), "[t:0:w1 t:1:w1 u:0:w1]"},
+		"too many":   {view(0, 2), "[]"},
+	} {
+		kept := Keep(x.v, put)
+		if got := strings.TrimPrefix(fmt.Sprint(kept), "map"); got != x.want {
+			t.Errorf("%s: kept %s, not %s", name, got, x.want)
+		}
+		if m := x.v.Members[3]; m.Most > 0 && strings.Count(on(x.v, kept), fmt.Sprint("w1:", m.Most)) == 0 && name == "too many" {
+			t.Errorf("%s: %s", name, on(x.v, kept))
+		}
 	}
 }
 

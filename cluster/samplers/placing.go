@@ -3,6 +3,7 @@ package samplers
 import (
 	"hash/fnv"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,10 +66,10 @@ func at(v *membership.View, name, placed string, without func(node string) bool)
 	if m, ok := v.Member(trainer); ok && slices.Contains(m.Kinds, Kind) { // while it drains it trains
 		return trainer
 	}
-	var can []string
+	var can []*membership.Info
 	for i := range v.Members {
 		if takes(&v.Members[i]) {
-			can = append(can, v.Members[i].Node)
+			can = append(can, &v.Members[i])
 		}
 	}
 	return deal(v, can, name)
@@ -76,8 +77,8 @@ func at(v *membership.View, name, placed string, without func(node string) bool)
 
 // deal returns which of some nodes a sampler is on if all that are of trainers without the role are shared
 // out alike: each in turn has the node that suits it best, by a hash, of those that have room. So
-// a node that comes takes its share, one that leaves gives away its own, and most others stay.
-func deal(v *membership.View, can []string, name string) string {
+// a node that comes takes its share, one that leaves gives away its own, and most others stay. "": none has room.
+func deal(v *membership.View, can []*membership.Info, name string) string {
 	all := 0
 	for i := range v.Members {
 		if m := &v.Members[i]; !slices.Contains(m.Kinds, Kind) {
@@ -87,10 +88,7 @@ func deal(v *membership.View, can []string, name string) string {
 	if len(can) == 0 || all == 0 {
 		return ""
 	}
-	room := make([]int, len(can))
-	for i := range room {
-		room[i] = (all + len(can) - 1) / len(can)
-	}
+	room := rooms(can, all)
 	for j := range v.Members {
 		m := &v.Members[j]
 		if slices.Contains(m.Kinds, Kind) {
@@ -98,18 +96,44 @@ func deal(v *membership.View, can []string, name string) string {
 		}
 		for i := range Count(m) {
 			sampler, best, most := Name(m.Node, i), -1, uint64(0)
-			for k, node := range can {
-				if h := suits(sampler, node); room[k] > 0 && (best < 0 || h > most) {
+			for k, x := range can {
+				if h := suits(sampler, x.Node); room[k] > 0 && (best < 0 || h > most) {
 					best, most = k, h
 				}
 			}
-			if sampler == name {
-				return can[best]
+			switch {
+			case sampler == name && best < 0:
+				return ""
+			case sampler == name:
+				return can[best].Node
+			case best >= 0:
+				room[best]--
 			}
-			room[best]--
 		}
 	}
 	return ""
+}
+
+// rooms returns how many of so many samplers each node takes: all the same, but for those that take less.
+func rooms(can []*membership.Info, all int) []int {
+	room := make([]int, len(can))
+	for i, m := range can {
+		if room[i] = all; m.Most > 0 {
+			room[i] = min(m.Most, all)
+		}
+	}
+	share, left := 0, all
+	for i, most := range slices.Sorted(slices.Values(room)) {
+		n := len(can) - i
+		if share = (left + n - 1) / n; most >= share {
+			break
+		}
+		left -= most
+	}
+	for i := range room {
+		room[i] = min(room[i], share)
+	}
+	return room
 }
 
 // suits returns how well a node suits a sampler: any number, the same everywhere.
@@ -121,7 +145,37 @@ func suits(sampler, node string) uint64 {
 	return rng.New(h.Sum64()).Uint64(0)
 }
 
-// Keeps reports whether a sampler that was put on a node may stay there.
-func Keeps(v *membership.View, name, placed string) bool {
-	return placed != "" && At(v, name, placed) == placed
+// Fit reports whether all samplers fit on nodes without one.
+func Fit(v *membership.View, without string) bool {
+	for i := range v.Members {
+		for k := range Count(&v.Members[i]) {
+			if at(v, Name(v.Members[i].Node, k), "", func(node string) bool { return node == without }) == "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Keep returns those of samplers that were put on nodes, by name, that may stay there: none where a node has more than it takes by now. They
+// are dealt again, which leaves no node with more.
+func Keep(v *membership.View, placed map[string]string) map[string]string {
+	keep := maps.Clone(placed)
+	maps.DeleteFunc(keep, func(name, node string) bool { return node == "" || At(v, name, node) != node })
+	for most := slices.ContainsFunc(v.Members, func(m membership.Info) bool { return m.Most > 0 }); most; {
+		on := map[string]int{}
+		for i := range v.Members {
+			m := &v.Members[i]
+			for k := range Count(m) {
+				name := Name(m.Node, k)
+				if node := At(v, name, keep[name]); node != m.Node {
+					on[node]++
+				}
+			}
+		}
+		before := len(keep)
+		maps.DeleteFunc(keep, func(_, node string) bool { m, _ := v.Member(node); return m.Most > 0 && on[node] > m.Most })
+		most = len(keep) < before
+	}
+	return keep
 }

@@ -40,6 +40,9 @@ const Kind = "sampler"
 // Nobody is what a cluster lacks in which no node samples, and what to do.
 const Nobody = "no node samples, and those that train need one that does: add a node with --roles sampler"
 
+// Full is what a cluster lacks in which some samplers fit on no node, and what to do.
+const Full = "some samplers fit on no node, and who trains with them needs all of them: add a node with --roles sampler, have trainers use fewer (--samplers), or raise --capacity samplers=N of those that sample"
+
 // Member is who knows the members and where the table has samplers: a membership.Member.
 type Member interface {
 	View() (*membership.View, <-chan struct{})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gnnactor/gnnactor/cluster"
 )
 
 // Two nodes sample, two train, one holds the rows. No trainer samples, one of the samplers
@@ -21,7 +23,7 @@ func TestClusterRoles(t *testing.T) {
 	dir, began := t.TempDir(), time.Now()
 	data := filepath.Join(dir, "data")
 	mustInvoke(t, "generate", "sbm", data, "--nodes", "3000", "--features", "16")
-	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "40", "--eval-every", "1", "--fanouts", "3,3", "--hidden", "16",
+	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "160", "--eval-every", "1", "--fanouts", "3,3", "--hidden", "16",
 		"--threads", "1", "--output", "json", "--baseline=false"}
 	alone, _ := mustInvoke(t, slices.Concat([]string{"train"}, settings)...)
 
@@ -32,8 +34,8 @@ func TestClusterRoles(t *testing.T) {
 	place := func(name, roles string) []string {
 		return []string{"--node", name, "--node-dir", filepath.Join(dir, name), "--lease", "60s", "--roles", roles}
 	}
-	join := func(name, roles string) *command {
-		return begin(t, slices.Concat([]string{"cluster", "join", at, "--output", "json"}, place(name, roles))...)
+	join := func(name, roles string, more ...string) *command {
+		return begin(t, slices.Concat([]string{"cluster", "join", at, "--output", "json"}, place(name, roles), more)...)
 	}
 	for roles, want := range map[string]string{"trainers": "none of sampler, trainer, rows", "": "none of sampler, trainer, rows"} {
 		if code, _, errs := invoke(t, slices.Concat([]string{"cluster", "join", at}, place("x", roles))...); code != exitUsage || !strings.Contains(errs, want) {
@@ -42,10 +44,15 @@ func TestClusterRoles(t *testing.T) {
 	}
 	// Of a cluster of its own, in which nobody samples.
 	lacks := begin(t, slices.Concat([]string{"train", "--cluster", at, "--cluster-name", "nobody"}, place("y", "trainer,rows"), []string{"--lease", "2s"})...)
-	a, b, e := join("a", "sampler"), join("b", "sampler"), join("e", "rows")
+	for _, bad := range [][]string{{"rows=1"}, {"samplers=0"}, {"samplers=1", "--roles", "rows"}} {
+		if code, _, errs := invoke(t, slices.Concat([]string{"cluster", "join", at}, place("x", "sampler"), []string{"--capacity"}, bad)...); code != exitUsage || !strings.Contains(errs, "capacity "+bad[0]) {
+			t.Errorf("--capacity %v: exit %d, %s", bad, code, errs)
+		}
+	}
+	a, b, e := join("a", "sampler"), join("b", "sampler", "--capacity", "samplers=1"), join("e", "rows")
 	c := begin(t, slices.Concat([]string{"train", "--cluster", at, "--shards", "2", "--wait-for", "2"}, settings, place("c", "trainer"))...)
 	d := join("d", "trainer")
-	c.log.await(t, ctx, "epoch 1/40")
+	c.log.await(t, ctx, "epoch 1/160")
 	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "sampler c:0") || !strings.Contains(text, "run/trainer/0") {
 		t.Errorf("status:\n%s", text)
 	}
@@ -63,7 +70,7 @@ func TestClusterRoles(t *testing.T) {
 			}
 		}
 		if found["coordinator"] == 1 && found["parameters"] == 1 && found["trainer"] == 2 && found["sampler"] >= 2 && found["shard"] == 2 &&
-			nodes["trainer on c"] && nodes["trainer on d"] && nodes["shard on e"] && !nodes["sampler on c"] && !nodes["sampler on d"] {
+			nodes["trainer on c"] && nodes["trainer on d"] && nodes["shard on e"] && slices.ContainsFunc(status.Nodes, func(n cluster.Status) bool { return n.Node == "b" && n.Most == 1 }) && !nodes["sampler on c"] && !nodes["sampler on d"] {
 			break
 		}
 		if ctx.Err() != nil || len(status.Nodes) == 0 { // the run is over
@@ -79,11 +86,16 @@ func TestClusterRoles(t *testing.T) {
 		t.Errorf("e: exit %d, %s\n%s", code, e.out, e.log)
 	}
 	e = join("e", "rows")
+	b.log.await(t, ctx, "this node samples for the trainers")
+	if code, _, errs := invoke(t, "cluster", "drain", at, "a", "--node", "x"); code != exitFailed || !strings.Contains(errs, "the samplers that a takes fit on no other node") {
+		t.Errorf("drain of a, where b takes one sampler of two: exit %d, %s", code, errs)
+	}
+	f := join("f", "sampler")
+	f.log.await(t, ctx, "this node samples for the trainers")
 	mustInvoke(t, "cluster", "drain", at, "a", "--node", "x")
 	if out := a.wait(t, ctx); !strings.Contains(out, `"drained":true`) {
 		t.Errorf("a: %s", out)
 	}
-	f := join("f", "sampler")
 	var one trainResult
 	if err := json.Unmarshal([]byte(alone), &one); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
@@ -85,7 +86,8 @@ func newClusterStatus(a *app) *cobra.Command {
 		Long: `Show the nodes of the cluster whose store is at HOST:PORT. The leader asks them, or
 another one if it is silent. In this order:
 
-  nodes       what each is: sampler, trainer, rows (it holds its part of --shards),
+  nodes       what each is: sampler (with how many of other nodes' it takes, if that
+              is limited: --capacity), trainer, rows (it holds its part of --shards),
               copies (of checkpoints, and nothing else), leader, data (it has all
               features), draining, silent. shards are those of the features that it
               holds, of those that it should, with how many are on their way; step is
@@ -156,6 +158,9 @@ func (s *clusterStatus) write(a *app) error {
 		}
 		if len(is) > 1 { // every node keeps copies; some do nothing else
 			is = slices.DeleteFunc(is, func(kind string) bool { return kind == dataplane.ReplicaKind })
+		}
+		if i := slices.Index(is, samplers.Kind); i >= 0 && n.Most > 0 {
+			is[i] = fmt.Sprintf("%s (%d at most)", is[i], n.Most)
 		}
 		if n.Leader {
 			is = append(is, "leader")
@@ -359,8 +364,8 @@ func newClusterDrain(a *app) *cobra.Command {
 		Long: `Make NODE of the cluster whose store is at HOST:PORT hand the shards that it
 holds and its part of the training to the others; its command then ends with exit
 code 0. This command waits for that. The last node that trains is refused, and so are
-the last that samples while a node trains that does not sample, the last that holds
-rows of the features, and the last that holds pieces of a partition set.`,
+the last that samples while a node trains that does not sample, one whose samplers
+fit on no other node for its --capacity, the last that holds rows of the features, and the last that holds pieces of a partition set.`,
 		Example: `  gnnactor cluster drain 10.0.0.1:7400 b --certs certs --node ops`,
 		Args:    a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

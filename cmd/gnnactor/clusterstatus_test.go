@@ -37,6 +37,10 @@ func TestStatusNamesLostRows(t *testing.T) {
 	if got := text(); !strings.Contains(got, "node b has the data, and they are copied from it") {
 		t.Errorf("said\n%s", got)
 	}
+	s.Nodes[0].Most = 2
+	if got := text(); !strings.Contains(got, "sampler (2 at most)") {
+		t.Errorf("said\n%s", got)
+	}
 	s.Lost = nil
 	for i := range s.ShardsAt {
 		s.ShardsAt[i].Nodes = []string{"b"}

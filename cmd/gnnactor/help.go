@@ -19,7 +19,7 @@ var commonFlags = []string{"data", "model", "task", "hidden", "sampler", "fanout
 // clusterFlagNames are flags of those who train together.
 var clusterFlagNames = []string{
 	"cluster", "wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage",
-	"drain-timeout", "roles", "node", "certs", "insecure", "audit", "shared-checkpoint",
+	"drain-timeout", "roles", "capacity", "node", "certs", "insecure", "audit", "shared-checkpoint",
 }
 
 // manyFlags is how many a command has whose --help groups them.

@@ -25,7 +25,7 @@ type machineFlags struct {
 
 func (m *machineFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&m.nodes, "nodes", nil, "plan a cluster: `COUNT[:ROLES[:CORES]]` nodes, with roles out of sampler,trainer,rows (default: all) and so many cores (default: this machine's); again for nodes of another kind")
+	f.StringArrayVar(&m.nodes, "nodes", nil, "plan a cluster: `COUNT[:ROLES[:CORES[:SAMPLERS]]]` nodes, with roles out of sampler,trainer,rows (default: all), so many cores (default: this machine's), and at most so many samplers of other nodes (default: any number); again for nodes of another kind")
 	f.StringVar(&m.bandwidth, "bandwidth", "", "`RATE` of each node's link, each way, like 10Gbit/s or 125MB/s (default: it bounds nothing)")
 	f.StringVar(&m.shards, "shards", "", "with --nodes: the features are shared out in `N` parts")
 	f.IntVar(&m.replicas, "replicas", 1, "nodes that hold each of the --shards")
@@ -36,19 +36,25 @@ func (m *machineFlags) described() (d cluster.Described, err error) {
 	d = cluster.Described{Shards: m.shards, Replicas: m.replicas}
 	for _, text := range m.nodes {
 		count, rest, _ := strings.Cut(text, ":")
-		roles, cores, limited := strings.Cut(rest, ":")
+		roles, rest, limited := strings.Cut(rest, ":")
+		cores, most, full := strings.Cut(rest, ":")
 		of := cluster.Machines{Roles: cluster.Roles{Sample: true, Train: true, Rows: true}, Cores: float64(goruntime.NumCPU())}
 		if of.Count, err = strconv.Atoi(count); err != nil || of.Count < 1 || of.Count > 1<<12 {
-			return d, usagef("--nodes %s: it is COUNT[:ROLES[:CORES]], like 2:trainer,rows:8, with a COUNT from 1 to 4096", text)
+			return d, usagef("--nodes %s: it is COUNT[:ROLES[:CORES[:SAMPLERS]]], like 2:trainer,rows:8, with a COUNT from 1 to 4096", text)
 		}
 		if roles != "" {
 			if err := of.Roles.Set(roles); err != nil {
 				return d, usagef("--nodes %s: %v", text, err)
 			}
 		}
-		if limited {
+		if limited && (cores != "" || !full) {
 			if of.Cores, err = strconv.ParseFloat(cores, 64); err != nil || !(of.Cores > 0 && of.Cores <= 1<<12) {
 				return d, usagef("--nodes %s: %q cores; a number like 8 or 0.5", text, cores)
+			}
+		}
+		if full {
+			if of.MaxSamplers, err = strconv.Atoi(most); err != nil || of.MaxSamplers < 1 {
+				return d, usagef("--nodes %s: %q samplers at most; a number of 1 or more", text, most)
 			}
 		}
 		d.Machines = append(d.Machines, of)
@@ -110,7 +116,11 @@ func printPlaces(w io.Writer, p *cluster.ClusterPlan) error {
 		return formatDuration(d)
 	}
 	for _, n := range p.Nodes {
-		t.row(n.Node, n.Roles, significant(n.Cores), fmt.Sprint(n.Micro), some(n.Samplers), some(n.Shards), took(n.Work), took(n.Wire))
+		samplers := some(n.Samplers)
+		if n.MaxSamplers > 0 {
+			samplers += fmt.Sprintf(" (%d at most)", n.MaxSamplers)
+		}
+		t.row(n.Node, n.Roles, significant(n.Cores), fmt.Sprint(n.Micro), samplers, some(n.Shards), took(n.Work), took(n.Wire))
 	}
 	c := &p.Costs
 	_, err := fmt.Fprintf(w, "\ncluster: a micro-batch takes %s to sample and %s to compute on one core; its blocks have %s, its rows %s\n", took(c.Sample), took(c.Compute), formatBytes(c.BlockBytes), formatBytes(c.RowBytes))

@@ -10,7 +10,7 @@ import (
 
 // plan --nodes shows where stages would be, from what it measured; what describes no cluster is refused.
 func TestPlanNodes(t *testing.T) {
-	nodes := []string{"plan", "--micro-batches", "2", "--threads", "1", "--shards", "4", "--bandwidth", "1Gbit/s", "--nodes", "2:trainer,rows:2", "--nodes", "1:sampler:0.5"}
+	nodes := []string{"plan", "--micro-batches", "2", "--threads", "1", "--shards", "4", "--bandwidth", "1Gbit/s", "--nodes", "2:trainer,rows:2", "--nodes", "1:sampler:0.5:3"}
 	out, _ := mustInvoke(t, append(nodes, "--output", "json")...)
 	var p struct {
 		Samplers int
@@ -19,12 +19,12 @@ func TestPlanNodes(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatal(err)
 	}
-	if c := p.Cluster; p.Samplers != 1 || c == nil || len(c.Nodes) != 3 || len(c.Nodes[2].Samplers) == 0 || len(c.Nodes[2].Shards) != 0 || c.Nodes[2].Cores != 0.5 ||
+	if c := p.Cluster; p.Samplers != 1 || c == nil || len(c.Nodes) != 3 || len(c.Nodes[2].Samplers) == 0 || len(c.Nodes[2].Shards) != 0 || c.Nodes[2].Cores != 0.5 || c.Nodes[2].MaxSamplers != 3 ||
 		c.Costs.BlockBytes <= 0 || c.Costs.RowBytes <= 0 || c.Step <= 0 || c.Nodes[0].Wire <= 0 {
 		t.Errorf("%s", out)
 	}
 	text, _ := mustInvoke(t, nodes...)
-	for _, want := range []string{"n2         sampler", "a step takes", "rows: the 4 shards go to n0, n1 alike"} {
+	for _, want := range []string{"n2         sampler", "a step takes", " (3 at most)", "rows: the 4 shards go to n0, n1 alike"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -36,6 +36,9 @@ func TestPlanNodes(t *testing.T) {
 		"with a COUNT":          {"--nodes", "x"},
 		"is none of sampler":    {"--nodes", "2:store"},
 		`"-1" cores`:            {"--nodes", "2::-1"},
+		`"0" samplers at most`:  {"--nodes", "2:sampler::0"},
+		"which take none":       {"--nodes", "1:trainer,rows:1:2"},
+		"fit on no node":        {"--nodes", "2:trainer,rows", "--nodes", "1:sampler::1"},
 		"is not a rate":         {"--nodes", "2", "--bandwidth", "fast"},
 		"describe it with":      {"--bandwidth", "1GB/s"},
 		"nodes that train":      {"--nodes", "3"},

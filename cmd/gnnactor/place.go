@@ -37,6 +37,12 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 			a.exit(exitCode(cmd.Context(), why))
 		},
 	}
+	for kind, n := range c.capacity {
+		if kind != "samplers" || n < 1 {
+			return nil, usagef("--capacity %s=%d: it is samplers=N, with an N of 1 or more", kind, n)
+		}
+		o.MaxSamplers = n
+	}
 	for name, n := range map[string]*int{"wait-for": &c.least, "replicas": &c.replicas} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && *n < 1 {
 			return nil, usagef("--%s %d: must be at least 1", name, *n)
@@ -118,7 +124,7 @@ func (c *clusterFlags) alone(cmd *cobra.Command) error {
 
 // idle returns the flags that say something of a cluster, where none is named.
 func (c *clusterFlags) idle(cmd *cobra.Command) (idle []string) {
-	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure", "roles"} {
+	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure", "roles", "capacity"} {
 		if len(c.store) == 0 && cmd.Flags().Changed(name) {
 			idle = append(idle, "--"+name)
 		}

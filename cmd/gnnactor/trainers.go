@@ -24,7 +24,8 @@ type clusterFlags struct {
 	steps                                 string // where this process writes a line for each step
 
 	// What this node does.
-	roles rolesFlag
+	roles    rolesFlag
+	capacity map[string]int
 
 	// What the first node says for all; the others may leave it out.
 	least, replicas int
@@ -46,6 +47,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.drain, "drain-timeout", 4*time.Minute, "how long an interrupted node may take to hand what it does and holds to the others; less where the store does not answer, or nothing moves")
 	c.roles.Roles = cluster.Roles{Sample: true, Train: true, Rows: true}
 	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not, which are refused without one; no other role needs the graph's edges")
+	f.StringToIntVar(&c.capacity, "capacity", nil, "`samplers=N`: this node takes at most N samplers of other nodes; those that fit nowhere are waited for (default: any number)")
 	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch and batch from 0, loss, time, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
 }
@@ -70,7 +72,7 @@ func (c *clusterFlags) addInferFlags(cmd *cobra.Command) {
 			f.Usage = "compute a partition set together with the other nodes of the cluster whose store is at `HOST:PORT`s"
 		case "wait-for":
 			f.Usage = "with --cluster: nodes to wait for before pieces are shared out"
-		case "replicas", "shards", "roles", "steps", "drain-timeout", "outage":
+		case "replicas", "shards", "roles", "capacity", "steps", "drain-timeout", "outage":
 			return
 		}
 		cmd.Flags().AddFlag(f)

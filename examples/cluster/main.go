@@ -47,17 +47,13 @@ func options() cluster.Options {
 
 // train is all that a node does.
 func train(ctx context.Context, o cluster.Options, out io.Writer) error {
-	s, err := cluster.Join(ctx, o)
-	if err != nil {
-		return err
-	}
-	for e, err := range s.Train() {
+	for e, err := range cluster.Train(ctx, o) {
 		if err != nil {
-			return s.Leave(err)
+			return err
 		}
 		if e.Kind == runtime.EventDone {
 			fmt.Fprintf(out, "node %s: test accuracy %.3f, lineage %.12s\n", o.Node, e.TestAccuracy, e.Lineage)
 		}
 	}
-	return s.Leave(nil)
+	return nil
 }
