@@ -38,7 +38,7 @@ func TestPlanNodes(t *testing.T) {
 		`"-1" cores`:            {"--nodes", "2::-1"},
 		`"0" samplers at most`:  {"--nodes", "2:sampler::0"},
 		"which take none":       {"--nodes", "1:trainer,rows:1:2"},
-		"fit on no node":        {"--nodes", "2:trainer,rows", "--nodes", "1:sampler::1"},
+		"fit on no node":        {"--micro-batches", "2", "--nodes", "2:trainer,rows", "--nodes", "1:sampler::1"},
 		"is not a rate":         {"--nodes", "2", "--bandwidth", "fast"},
 		"describe it with":      {"--bandwidth", "1GB/s"},
 		"nodes that train":      {"--nodes", "3"},
