@@ -193,6 +193,7 @@ func TestWaitsForRoom(t *testing.T) {
 		var waits sync.WaitGroup
 		waits.Go(func() { k.drawn("b", 10*time.Minute) })
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		b.Most = 2
 		k.table.view = &membership.View{Members: []membership.Info{first, {Node: "a", Samplers: 1}, b}}
 		k.table.put("")
