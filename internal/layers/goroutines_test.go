@@ -31,6 +31,7 @@ var elsewhere = map[string]struct {
 	"cluster/session.go":               {1, "waits for a node that is the last"},
 	"cluster/kinds.go":                 {2, "ask other nodes"},
 	"cluster/moving.go":                {1, "looks at the clock and the store of members"},
+	"cluster/nosampler.go":             {1, "looks at the table of members"},
 	"cluster/node.go":                  {4, "follow the table of members, and move samplers"},
 	"cluster/sampling.go":              {1, "asks other nodes"},
 	"cluster/parts/exchange.go":        {1, "asks other nodes"},
