@@ -107,6 +107,10 @@ func TestRecompute(t *testing.T) {
 	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "recompute: activations are computed by the pieces") {
 		t.Errorf("no partition set: %v", err)
 	}
+	cfg.Sampling.Sampler, cfg.Sampling.Hybrid = "khop", true
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "hybrid: batches, recompute: activations are") {
+		t.Errorf("two settings of pieces without any: %v", err)
+	}
 }
 
 // here is a Spread whose pieces are all computed here, and are to move after so many steps.

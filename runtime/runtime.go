@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -140,10 +141,15 @@ type Runtime struct {
 // prepares, such as a partition, and what samples batches to plan by stop soon.
 func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	defer func() { err = ofStart(ctx, err) }()
-	for setting, asked := range map[string]bool{"hybrid: batches are": config.Sampling.Hybrid, "recompute: activations are": config.Training.Recompute} {
-		if asked {
-			return nil, fmt.Errorf("%w: %s computed by the pieces of a partition set; leave it out, or divide the data ('gnnactor partition --out DIR')", ErrConfig, setting)
-		}
+	var ofPieces []string
+	if config.Sampling.Hybrid {
+		ofPieces = append(ofPieces, "hybrid: batches")
+	}
+	if config.Training.Recompute {
+		ofPieces = append(ofPieces, "recompute: activations")
+	}
+	if ofPieces != nil {
+		return nil, fmt.Errorf("%w: %s are computed by the pieces of a partition set; leave that out, or divide the data ('gnnactor partition --out DIR')", ErrConfig, strings.Join(ofPieces, ", "))
 	}
 	r, err := open(ctx, config)
 	if err != nil {

@@ -91,19 +91,19 @@ func TestMost(t *testing.T) {
 	}
 	put := map[string]string{"t:0": "w1", "t:1": "w1", "u:0": "w1", "u:1": "", "u:2": "z"}
 	for name, x := range map[string]struct {
-		v    *membership.View
-		want string
+		v        *membership.View
+		want, on string
 	}{
-		"any number": {view(0, 0), "[t:0:w1 t:1:w1 u:0:w1]"},
-		"as many":    {view(0, 7), "[t:0:w1 t:1:w1 u:0:w1]"},
-		"too many":   {view(0, 2), "[]"},
+		"any number": {view(0, 0), "[t:0:w1 t:1:w1 u:0:w1]", "[w0:2 w1:5]"},
+		"as many":    {view(0, 7), "[t:0:w1 t:1:w1 u:0:w1]", "[w0:2 w1:5]"},
+		"too many":   {view(0, 2), "[]", "[w0:5 w1:2]"},
 	} {
 		kept := Keep(x.v, put)
 		if got := strings.TrimPrefix(fmt.Sprint(kept), "map"); got != x.want {
 			t.Errorf("%s: kept %s, not %s", name, got, x.want)
 		}
-		if m := x.v.Members[3]; m.Most > 0 && strings.Count(on(x.v, kept), fmt.Sprint("w1:", m.Most)) == 0 && name == "too many" {
-			t.Errorf("%s: %s", name, on(x.v, kept))
+		if got := on(x.v, kept); got != x.on {
+			t.Errorf("%s: then they are on %s, not %s", name, got, x.on)
 		}
 	}
 }

@@ -364,8 +364,9 @@ func newClusterDrain(a *app) *cobra.Command {
 		Long: `Make NODE of the cluster whose store is at HOST:PORT hand the shards that it
 holds and its part of the training to the others; its command then ends with exit
 code 0. This command waits for that. The last node that trains is refused, and so are
-the last that samples while a node trains that does not sample, one whose samplers
-fit on no other node for its --capacity, the last that holds rows of the features, and the last that holds pieces of a partition set.`,
+the last that samples while a node trains that does not sample, one whose samplers fit
+on no other node for their --capacity, the last that holds rows of the features, and
+the last that holds pieces of a partition set.`,
 		Example: `  gnnactor cluster drain 10.0.0.1:7400 b --certs certs --node ops`,
 		Args:    a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
