@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Files of other programs have their authors' names: conv1.lin_l.weight, module.convs.0.lin_l.weight,
@@ -16,7 +17,9 @@ import (
 // not enough. WriteNames is the reverse.
 
 // foreignLeaf is what PyG's and DGL's layers call their parameters, after the author's name of the layer.
-var foreignLeaf = regexp.MustCompile(`^(?:(.*?)\.)??((?:lin|lin_l|lin_r|lin_src|lin_dst|lin_edge|fc|fc_self|fc_neigh|fc_src|fc_dst|fc_edge)\.(?:weight|bias)|att|att_src|att_dst|att_edge|att_l|att_r|attn|attn_l|attn_r|attn_e|eps|lins\.\d+\.weight|weight|bias|running_mean|running_var|num_batches_tracked)$`)
+var foreignLeaf = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:(.*?)\.)??((?:lin|lin_l|lin_r|lin_src|lin_dst|lin_edge|fc|fc_self|fc_neigh|fc_src|fc_dst|fc_edge)\.(?:weight|bias)|att|att_src|att_dst|att_edge|att_l|att_r|attn|attn_l|attn_r|attn_e|eps|lins\.\d+\.weight|weight|bias|running_mean|running_var|num_batches_tracked)$`)
+})
 
 // leaves are gnnactor's names, PyG's of today, for those of foreignLeaf in a layer of each kind.
 var leaves = map[string]map[string]string{
@@ -111,7 +114,7 @@ func (r *nameReader) group(tensors []RawTensor) error {
 			r.conv(base).t[inner] = t
 			continue
 		}
-		m := foreignLeaf.FindStringSubmatch(name)
+		m := foreignLeaf().FindStringSubmatch(name)
 		if m == nil {
 			return fmt.Errorf("%s is of no layer that is known", told(&t))
 		}
@@ -484,22 +487,22 @@ func ordered(groups map[string]*layerGroup) []string {
 
 // firstWords and lastWords are names for layers that have no number.
 var (
-	firstWords = regexp.MustCompile(`(?:^|[._])(in|input|first)(?:$|[._])`)
-	lastWords  = regexp.MustCompile(`(?:^|[._])(out|output|last|final)(?:$|[._])`)
-	numbers    = regexp.MustCompile(`\d+`)
+	firstWords = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[._])(in|input|first)(?:$|[._])`) })
+	lastWords  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[._])(out|output|last|final)(?:$|[._])`) })
+	numbers    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+`) })
 )
 
 // compareLayers orders names by what they say of a layer's place: in, numbers, out.
 func compareLayers(a, b string) int {
 	place := func(name string) []int {
 		switch {
-		case firstWords.MatchString(name):
+		case firstWords().MatchString(name):
 			return []int{-1}
-		case lastWords.MatchString(name):
+		case lastWords().MatchString(name):
 			return []int{1 << 30}
 		}
 		var at []int
-		for _, n := range numbers.FindAllString(name, -1) {
+		for _, n := range numbers().FindAllString(name, -1) {
 			v, _ := strconv.Atoi(n) // one that is too large is as good as the largest
 			at = append(at, v)
 		}

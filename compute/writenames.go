@@ -7,13 +7,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // NameStyles are what WriteNames knows: pyg, the names of PyG's own models and of gnnactor; conv, those of a module whose layers
 // are called conv1, norm1 and lin1; dgl, those of DGL's layers in a list called layers.
 func NameStyles() []string { return []string{"pyg", "conv", "dgl"} }
 
-var ourLayer = regexp.MustCompile(`^(convs|norms|decoder\.lins)\.(\d+)\.(?:module\.)?(.*)$`)
+var ourLayer = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(convs|norms|decoder\.lins)\.(\d+)\.(?:module\.)?(.*)$`)
+})
 
 // WriteNames returns the tensors of a model under names of the style, and in the shapes of its layers: DGL's GraphConv has its weight
 // transposed, its GATConv a bias for each head, its GATv2Conv its bias in those of the products.
@@ -33,7 +36,7 @@ func WriteNames(style string, spec Spec, tensors []RawTensor) ([]RawTensor, erro
 	var out []RawTensor
 	biases := map[string][]float32{}
 	for _, t := range tensors {
-		if x := ourLayer.FindStringSubmatch(t.Name); x != nil && x[1] == "convs" && x[3] == "bias" && spec.Model == "gatv2" {
+		if x := ourLayer().FindStringSubmatch(t.Name); x != nil && x[1] == "convs" && x[3] == "bias" && spec.Model == "gatv2" {
 			b, err := t.Float32s()
 			if err != nil {
 				return nil, err
@@ -42,7 +45,7 @@ func WriteNames(style string, spec Spec, tensors []RawTensor) ([]RawTensor, erro
 		}
 	}
 	for _, t := range tensors {
-		x := ourLayer.FindStringSubmatch(t.Name)
+		x := ourLayer().FindStringSubmatch(t.Name)
 		if x == nil {
 			out = append(out, t)
 			continue

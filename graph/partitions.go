@@ -29,7 +29,7 @@ func (d *Dataset) Partition(method string, parts int) *Partition {
 // Validate checks that the partition puts each of so many nodes into one of its parts,
 // and that its method has a name. Errors wrap ErrFormat.
 func (p *Partition) Validate(nodes int) error {
-	if !arrays.MethodName.MatchString(p.Method) {
+	if !arrays.MethodName().MatchString(p.Method) {
 		return dataerr.Bad("a partition's method is called %q; use small letters, digits and dashes", p.Method)
 	}
 	if p.Parts < 1 || p.Parts > arrays.MaxParts {

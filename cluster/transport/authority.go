@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
@@ -40,11 +41,11 @@ const clockSkew = 5 * time.Minute
 
 // nodeName is what a node may be called: it becomes a file's name, a key of
 // the store and a certificate's common name.
-var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var nodeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // CheckNode reports why name cannot be a node's.
 func CheckNode(name string) error {
-	if !nodeName.MatchString(name) {
+	if !nodeName().MatchString(name) {
 		return fmt.Errorf("transport: node name %q: use 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", name)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -194,7 +195,7 @@ var yamlWants = map[string]string{
 	"[]int": "a list of whole numbers, like [15, 10, 5]", "map[string]string": "names with values, like {budget: 8000}", "string": "text",
 }
 
-var yamlMisfit = regexp.MustCompile("cannot unmarshal !!(\\S+(?: `.*`)?) into (\\S+)$")
+var yamlMisfit = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("cannot unmarshal !!(\\S+(?: `.*`)?) into (\\S+)$") })
 
 // yamlProblem puts what the YAML package says into the words of settings.
 func (c *configFlags) yamlProblem(err error) string {
@@ -202,19 +203,21 @@ func (c *configFlags) yamlProblem(err error) string {
 	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
 		said := slices.Clone(te.Errors)
 		for i, s := range said {
-			if m := yamlMisfit.FindStringSubmatchIndex(s); m != nil && yamlWants[s[m[4]:m[5]]] != "" {
+			if m := yamlMisfit().FindStringSubmatchIndex(s); m != nil && yamlWants[s[m[4]:m[5]]] != "" {
 				said[i] = s[:m[0]] + s[m[2]:m[3]] + ": must be " + yamlWants[s[m[4]:m[5]]]
 			}
 		}
 		text = strings.Join(said, "; ")
 	}
-	return yamlUnknown.ReplaceAllStringFunc(text, func(s string) string {
-		name := yamlUnknown.FindStringSubmatch(s)[1]
+	return yamlUnknown().ReplaceAllStringFunc(text, func(s string) string {
+		name := yamlUnknown().FindStringSubmatch(s)[1]
 		return name + ": " + c.noSetting(name)
 	})
 }
 
-var yamlUnknown = regexp.MustCompile(`field (\S+) not found in type ` + regexp.QuoteMeta(reflect.TypeFor[runtime.Config]().String()))
+var yamlUnknown = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`field (\S+) not found in type ` + regexp.QuoteMeta(reflect.TypeFor[runtime.Config]().String()))
+})
 
 // noSetting says what a name is that is none of a setting: --save and others say what a command does once.
 func (c *configFlags) noSetting(name string) string {

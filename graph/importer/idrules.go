@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -16,7 +17,7 @@ const maxIDBytes = 4096
 func (r *records) checkID(i, k int) error {
 	id, quoted := r.field(i, k), r.quoted(i, k)
 	_, lines := r.t.syntax.(*jsonSyntax)
-	switch number := !quoted && numberWithExponent.Match(id); {
+	switch number := !quoted && numberWithExponent().Match(id); {
 	case number && r.floats != nil:
 		return fmt.Errorf("the id %s is a floating-point number that stands for several whole numbers, so large is it; write ids as whole numbers or texts (pandas: df.astype(\"Int64\") before there are floats, DuckDB: CAST(id AS VARCHAR))", id)
 	case number && lines:
@@ -45,7 +46,7 @@ func checkText(id []byte, quoted bool) error {
 		return fmt.Errorf("a node id is missing (%q); leave such lines out, or if a node is called so, put it in quotes or take quotes as they are (the option Quotes none, --quotes none)", clip(id))
 	case underline(id):
 		return errUnderline(id, "id")
-	case exponent.Match(id):
+	case exponent().Match(id):
 		return errExponent(id)
 	}
 	return nil
@@ -64,9 +65,9 @@ func errExponent(id []byte) error {
 
 var (
 	// exponent is how numpy and R write numbers. Only with a sign: 1e5 may be the begin of a hash.
-	exponent = regexp.MustCompile(`^[-+]?[0-9](\.[0-9]+)?[eE][-+][0-9]+$`)
+	exponent = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[-+]?[0-9](\.[0-9]+)?[eE][-+][0-9]+$`) })
 	// numberWithExponent is of what is known to be a number.
-	numberWithExponent = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]+$`)
+	numberWithExponent = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]+$`) })
 )
 
 // twiceWritten refuses ids of which some are written as 1 and others as 1.0 or 1.00, as pandas does with a

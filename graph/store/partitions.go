@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -44,7 +45,7 @@ func (m *manifest) checkPartitions() error {
 	for i := range m.Partitions {
 		p := &m.Partitions[i]
 		key := [2]any{p.Method, p.Parts}
-		if !arrays.MethodName.MatchString(p.Method) || p.Parts < 1 || p.Parts > arrays.MaxParts || made[key] {
+		if !arrays.MethodName().MatchString(p.Method) || p.Parts < 1 || p.Parts > arrays.MaxParts || made[key] {
 			return fmt.Errorf("partition %q of %d parts is listed twice or impossible", p.Method, p.Parts)
 		}
 		a := m.array(p.Array)
@@ -144,8 +145,12 @@ func (m *manifest) withPartition(p manifestPartition, written map[string]arrays.
 
 // What SavePartition writes: an array, and what is to become one or the manifest.
 var (
-	partitionFile = regexp.MustCompile(`^partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}\.bin$`)
-	partitionTemp = regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp(-[0-9]+)?$`)
+	partitionFile = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}\.bin$`)
+	})
+	partitionTemp = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp(-[0-9]+)?$`)
+	})
 )
 
 // sweepPartitions removes the files of partitions that m does not list. The
@@ -158,7 +163,7 @@ func sweepPartitions(dir string, m *manifest) error {
 	for _, e := range list {
 		name := e.Name()
 		array := strings.TrimSuffix(name, arrayFileSuffix)
-		if !e.Type().IsRegular() || !partitionTemp.MatchString(name) && (!partitionFile.MatchString(name) || m.array(array) != nil) {
+		if !e.Type().IsRegular() || !partitionTemp().MatchString(name) && (!partitionFile().MatchString(name) || m.array(array) != nil) {
 			continue
 		}
 		err = errors.Join(err, removeIfThere(filepath.Join(dir, name)))

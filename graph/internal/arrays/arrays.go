@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // The arrays of a dataset. A store keeps each in a file of that name plus ".bin".
@@ -65,7 +66,7 @@ const (
 )
 
 // MethodName is what a partition's method may be called.
-var MethodName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+var MethodName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`) })
 
 // Info is what a manifest says of an array.
 type Info struct {
