@@ -91,52 +91,138 @@ func (t *Tape[T]) takeMirrors(c *crossing, round string, rows []float32, cols in
 	}
 }
 
-// Use has the next gradients be of a batch, of which batch has what lies in a piece. Pieces tell each other which of their
-// nodes its outputs depend on: rows of no others cross their borders. All that compute pieces call it alike. After an error the trainer is of no more use.
-func (t *PieceTrainer) Use(ctx context.Context, batch func(piece int) PieceBatch) error {
-	active := make([][]bool, len(t.engines)) // of a layer's destinations
-	for i, e := range t.engines {
-		e.batch = batch(e.piece.Index)
-		if err := e.core.checkTargets(e.input(), e.piece.Masters); err != nil {
-			return fmt.Errorf("compute: training over pieces: piece %d: %w", e.piece.Index, err)
-		}
-		e.halo.active = make([]layerRows, len(e.core.layers))
-		for l := range e.halo.active {
-			e.halo.active[l] = layerRows{e.piece.Sources.all(), e.piece.Targets.all()}
-		}
-		e.untrim()
-		active[i] = make([]bool, e.piece.Masters)
-		for _, v := range e.batch.Targets {
-			active[i][v] = true
-		}
-		e.core.tape.forgetSums(&e.core.tape.ofWhole) // of rows that may not have crossed
-	}
-	t.used++
-	layers := len(t.engines[0].core.layers)
-	for l := layers - 1; l >= 0 && t.engines[0].trims; l-- {
-		for i, e := range t.engines {
-			e.trim(l, active[i])
-		}
-		if err := t.search(ctx, fmt.Sprintf("active-%d-%d", t.used, l), l, active); err != nil {
-			return fmt.Errorf("compute: training over pieces: %w", err)
-		}
-	}
-	return nil
+// ActiveSet is what pieces here compute a batch by, which Search found: nothing of it changes any more.
+type ActiveSet struct {
+	number int // of those that were searched for
+	pieces []activePiece
 }
 
-// search finds what crosses in layer l, whose destinations' flags become those of its sources.
-func (t *PieceTrainer) search(ctx context.Context, round string, l int, active [][]bool) error {
+// activePiece is what an ActiveSet has of a piece.
+type activePiece struct {
+	batch      PieceBatch
+	layers     []layerRows
+	blocks     []graph.Block    // of the layers
+	transposes []*cpu.Transpose // of blocks; nil: it is made where a backward pass asks for it
+}
+
+// Use has the next gradients be of a batch: Search, and Take.
+func (t *PieceTrainer) Use(ctx context.Context, batch func(piece int) PieceBatch) error {
+	set, err := t.Search(ctx, batch)
+	if err == nil {
+		t.Take(set)
+	}
+	return err
+}
+
+// Search finds what a batch is computed by, of which batch has what lies in a piece. Pieces tell each other which of their
+// nodes its outputs depend on: rows of no others cross their borders. It depends on no parameters, and may run while gradients of other batches are computed. All that
+// compute pieces call it alike, for one batch after another. After an error the trainer is of no more use.
+func (t *PieceTrainer) Search(ctx context.Context, batch func(piece int) PieceBatch) (*ActiveSet, error) {
+	t.searched++
+	layers := len(t.engines[0].core.layers)
+	set := &ActiveSet{number: t.searched, pieces: make([]activePiece, len(t.engines))}
+	active := make([][]bool, len(t.engines)) // of a layer's destinations
+	for i, e := range t.engines {
+		s := &set.pieces[i]
+		s.batch, s.transposes = batch(e.piece.Index), make([]*cpu.Transpose, layers)
+		if err := e.core.checkTargets(s.batch.input(), e.piece.Masters); err != nil {
+			return nil, fmt.Errorf("compute: training over pieces: piece %d: %w", e.piece.Index, err)
+		}
+		for range layers {
+			s.layers = append(s.layers, layerRows{e.piece.Sources.all(), e.piece.Targets.all()})
+			s.blocks = append(s.blocks, e.piece.whole())
+		}
+		active[i] = make([]bool, e.piece.Masters)
+		for _, v := range s.batch.Targets {
+			active[i][v] = true
+		}
+	}
+	for l := layers - 1; l >= 0 && t.engines[0].trims; l-- {
+		for i, e := range t.engines {
+			s := &set.pieces[i]
+			if trimmed(&s.blocks[l], e.piece.In, active[i], l == layers-1) && e.turned[l].Load() {
+				s.transposes[l] = new(cpu.Transpose)
+				buildTranspose(t.exec, s.transposes[l], &s.blocks[l])
+			}
+		}
+		if err := t.search(ctx, fmt.Sprintf("active-%d-%d", set.number, l), l, set.pieces, active); err != nil {
+			return nil, fmt.Errorf("compute: training over pieces: %w", err)
+		}
+	}
+	return set, nil
+}
+
+// Take has the next gradients be of the batch of set, which t's Search found, or that of a trainer beside it.
+func (t *PieceTrainer) Take(set *ActiveSet) {
+	t.step = max(t.step, set.number-1)
+	for i, e := range t.engines {
+		s, tape := &set.pieces[i], e.core.tape
+		e.batch, e.halo.active = s.batch, s.layers
+		tape.forgetSums(&tape.ofWhole) // of rows that may not have crossed
+		copy(e.blocks, s.blocks)
+		for l := range s.blocks {
+			of := &tape.ofLasting[l]
+			if of.transpose != nil {
+				e.turned[l].Store(true)
+			}
+			tape.forget(of)
+			of.transpose = s.transposes[l]
+		}
+	}
+}
+
+// whole is a block of all rows of the masters.
+func (p *Piece) whole() graph.Block {
+	return graph.Block{NumDst: p.Masters, NumSrc: p.in(), Indptr: p.In.Indptr, Indices: p.In.Indices}
+}
+
+// trimmed has b, which has all rows of in, have no rows but those of active nodes, if they have so few of the edges that it is worth their copy: nothing reads what
+// a layer makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it. Layers before the last share a transpose, and are
+// trimmed where those of their own take little beside it. It reports whether b is trimmed.
+func trimmed(b *graph.Block, in *graph.Graph, active []bool, last bool) bool {
+	worth := int64(8)
+	if last {
+		worth = 2
+	}
+	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
+	sum := int64(0)
+	for v, is := range active {
+		if is {
+			left[v+1] = in.Indptr[v+1] - in.Indptr[v]
+			sum += left[v+1]
+		}
+	}
+	if worth*sum > int64(len(in.Indices)) {
+		return false
+	}
+	rows := make([]uint32, 0, sum)
+	var ids []int64 // weights are found by
+	for v := range b.NumDst {
+		if left[v+1] > 0 {
+			rows = append(rows, in.Indices[in.Indptr[v]:in.Indptr[v+1]]...)
+			for i := in.Indptr[v]; i < in.Indptr[v+1] && in.Weights != nil; i++ {
+				ids = append(ids, i)
+			}
+		}
+		left[v+1] = int64(len(rows))
+	}
+	b.Indptr, b.Indices, b.EdgeIDs = left, rows, ids
+	return true
+}
+
+// search finds what crosses in layer l, of set, whose destinations' flags become those of its sources.
+func (t *PieceTrainer) search(ctx context.Context, round string, l int, set []activePiece, active [][]bool) error {
 	ex := t.exchange
 	for i, e := range t.engines {
 		if e.piece.Partial == nil {
 			continue
 		}
-		if err := e.halo.active[l].targets.send(ctx, ex, round+"-targets", e.piece, &e.piece.Targets, active[i]); err != nil {
+		if err := set[i].layers[l].targets.send(ctx, ex, round+"-targets", e.piece, &e.piece.Targets, active[i]); err != nil {
 			return err
 		}
 	}
 	for i, e := range t.engines {
-		p, a := e.piece, &e.halo.active[l]
+		p, a := e.piece, &set[i].layers[l]
 		sources := make([]bool, p.in())
 		copy(sources, active[i])
 		mark := func(g *graph.Graph, rows []bool) {
@@ -167,7 +253,7 @@ func (t *PieceTrainer) search(ctx context.Context, round string, l int, active [
 		active[i] = sources[:p.Masters]
 	}
 	for i, e := range t.engines {
-		p, c := e.piece, &e.halo.active[l].sources
+		p, c := e.piece, &set[i].layers[l].sources
 		c.sends = make([][]uint32, p.pieces())
 		for q, all := range p.Sources.Sends {
 			asked := make([]bool, len(all))

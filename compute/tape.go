@@ -410,7 +410,7 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 	if d := t.derivedOf(b); d != nil {
 		if d.transpose == nil {
 			d.transpose = new(cpu.Transpose)
-			t.buildTranspose(d.transpose, b)
+			buildTranspose(t.x, d.transpose, b)
 		}
 		return d.transpose
 	}
@@ -428,7 +428,7 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 	if cpu.DeviceOf[T](t.x) != nil {
 		cpu.BuildTranspose[T](t.x, e.t, b)
 	} else {
-		t.buildTranspose(e.t, b)
+		buildTranspose(t.x, e.t, b)
 	}
 	return e.t
 }
@@ -438,9 +438,9 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 const onePass = 2
 
 // buildTranspose makes tr the transpose of b, the same whichever way.
-func (t *Tape[T]) buildTranspose(tr *cpu.Transpose, b *graph.Block) {
-	if b.NumDst != b.NumSrc || t.x.Pool().Size() > onePass || !tr.BuildSymmetric(t.x, b) {
-		tr.Build(t.x, b)
+func buildTranspose(x *cpu.Exec, tr *cpu.Transpose, b *graph.Block) {
+	if b.NumDst != b.NumSrc || x.Pool().Size() > onePass || !tr.BuildSymmetric(x, b) {
+		tr.Build(x, b)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,7 +25,8 @@ type PieceTrainer struct {
 	engines  []*pieceEngine
 	exchange Exchange
 	places   Places
-	used     int // batches
+	exec     *cpu.Exec // that Search runs kernels on
+	searched int       // batches
 	step     int
 }
 
@@ -36,9 +38,10 @@ type pieceEngine struct {
 	halo   halo
 	grad   []float32
 
-	batch PieceBatch
-	again bool // activations are computed again
-	trims bool // outputs depend on no rows but those that edges lead from
+	batch  PieceBatch
+	again  bool          // activations are computed again
+	trims  bool          // outputs depend on no rows but those that edges lead from
+	turned []atomic.Bool // of each layer: a backward pass asked for the transpose of its trimmed block
 
 	forward, backward time.Duration // of the last gradient, with what it waited
 }
@@ -70,35 +73,52 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			if p.Masters == 0 {
 				continue
 			}
-			e := &pieceEngine{core: newCore[float32](models[i], execs(), true), piece: p, grad: make([]float32, m.layout.Len())}
-			e.halo = halo{piece: p, exchange: ex, ids: make([]uint32, 0, p.in())}
-			for v := range p.Masters {
-				e.halo.ids = append(e.halo.ids, p.First+uint32(v))
-			}
-			e.halo.ids = append(e.halo.ids, p.Sources.IDs...)
-			e.core.tape.halo = &e.halo
-			e.core.tape.fix()
-			e.core.tape.spill(scratch)
-			for range e.core.layers {
-				e.blocks = append(e.blocks, graph.Block{NumDst: p.Masters, NumSrc: p.in(), Indptr: p.In.Indptr, Indices: p.In.Indices})
-			}
-			if p.Partial != nil {
-				e.blocks = append(e.blocks, graph.Block{NumDst: len(p.Targets.IDs), NumSrc: p.in(), Indptr: p.Partial.Indptr, Indices: p.Partial.Indices})
-				e.halo.rows = &e.blocks[len(e.blocks)-1]
-				e.core.tape.last(e.blocks)
-			}
-			e.trims = !m.AllRows()
-			t.engines = append(t.engines, e)
+			t.engines = append(t.engines, newPieceEngine(models[i], p, ex, execs(), scratch))
 		}
 		if len(t.engines) == 0 {
 			return errors.New("no piece with nodes is computed here")
 		}
+		t.exec = execs()
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("compute: training over pieces: %w", err)
 	}
 	return t, nil
+}
+
+func newPieceEngine(m *Model, p *Piece, ex Exchange, x *cpu.Exec, scratch string) *pieceEngine {
+	e := &pieceEngine{core: newCore[float32](m, x, true), piece: p, grad: make([]float32, m.layout.Len()), trims: !m.AllRows()}
+	e.turned = make([]atomic.Bool, len(e.core.layers))
+	e.halo = halo{piece: p, exchange: ex, ids: make([]uint32, 0, p.in())}
+	for v := range p.Masters {
+		e.halo.ids = append(e.halo.ids, p.First+uint32(v))
+	}
+	e.halo.ids = append(e.halo.ids, p.Sources.IDs...)
+	e.core.tape.halo = &e.halo
+	e.core.tape.fix()
+	e.core.tape.spill(scratch)
+	for range e.core.layers {
+		e.blocks = append(e.blocks, p.whole())
+	}
+	if p.Partial != nil {
+		e.blocks = append(e.blocks, graph.Block{NumDst: len(p.Targets.IDs), NumSrc: p.in(), Indptr: p.Partial.Indptr, Indices: p.Partial.Indices})
+		e.halo.rows = &e.blocks[len(e.blocks)-1]
+	}
+	e.core.tape.last(e.blocks)
+	return e
+}
+
+// Beside returns a trainer of the same pieces that computes another batch at the same time: what it holds is its own, and rounds are named by
+// batch. It takes what t's Search found.
+func (t *PieceTrainer) Beside(execs func() *cpu.Exec, scratch string) *PieceTrainer {
+	other := &PieceTrainer{exchange: t.exchange, places: t.places}
+	for _, e := range t.engines {
+		beside := newPieceEngine(e.core.model, e.piece, t.exchange, execs(), scratch)
+		beside.again, beside.halo.ids = e.again, e.halo.ids
+		other.engines = append(other.engines, beside)
+	}
+	return other
 }
 
 // Recompute has the next gradients keep no activations but each layer's results, and compute the others again where the backward pass
@@ -194,52 +214,7 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 // last returns the last layer's block.
 func (e *pieceEngine) last() *graph.Block { return &e.blocks[len(e.core.layers)-1] }
 
-// untrim has all blocks have all rows.
-func (e *pieceEngine) untrim() {
-	in := e.piece.In
-	for l := range e.core.layers {
-		b := &e.blocks[l]
-		b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
-	}
-	e.core.tape.last(e.blocks)
-}
-
-// trim has a layer's block have no rows but those of active nodes, if they have so few of the edges that it is worth their copy: nothing reads what
-// it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it. Layers before the last share a transpose, and are
-// trimmed where those of their own take little beside it.
-func (e *pieceEngine) trim(l int, active []bool) {
-	in, b := e.piece.In, &e.blocks[l]
-	worth := int64(8)
-	if l == len(e.core.layers)-1 {
-		worth = 2
-	}
-	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
-	sum := int64(0)
-	for v, is := range active {
-		if is {
-			left[v+1] = in.Indptr[v+1] - in.Indptr[v]
-			sum += left[v+1]
-		}
-	}
-	if worth*sum > int64(len(in.Indices)) {
-		return
-	}
-	rows := make([]uint32, 0, sum)
-	var ids []int64 // weights are found by
-	for v := range b.NumDst {
-		if left[v+1] > 0 {
-			rows = append(rows, in.Indices[in.Indptr[v]:in.Indptr[v+1]]...)
-			for i := in.Indptr[v]; i < in.Indptr[v+1] && in.Weights != nil; i++ {
-				ids = append(ids, i)
-			}
-		}
-		left[v+1] = int64(len(rows))
-	}
-	b.Indptr, b.Indices, b.EdgeIDs = left, rows, ids
-}
-
-func (e *pieceEngine) input() *Input {
-	b := &e.batch
+func (b *PieceBatch) input() *Input {
 	return &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights, Loss: b.Loss}
 }
 
@@ -274,7 +249,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		return Stats{}, e.halo.err
 	}
 	var stats Stats
-	later, err := c.loss(y, e.input())
+	later, err := c.loss(y, e.batch.input())
 	if err == nil {
 		stats = later()
 		err = finite(stats.Loss)
