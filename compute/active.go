@@ -93,7 +93,8 @@ func (t *Tape[T]) takeMirrors(c *crossing, round string, rows []float32, cols in
 
 // ActiveSet is what pieces here compute a batch by, which Search found: nothing of it changes any more.
 type ActiveSet struct {
-	number int // of those that were searched for
+	number int         // of those that were searched for
+	inputs [][]float32 // PieceTrainer's
 	pieces []activePiece
 }
 
@@ -118,9 +119,13 @@ func (t *PieceTrainer) Use(ctx context.Context, batch func(piece int) PieceBatch
 // nodes its outputs depend on: rows of no others cross their borders. It depends on no parameters, and may run while gradients of other batches are computed. All that
 // compute pieces call it alike, for one batch after another. After an error the trainer is of no more use.
 func (t *PieceTrainer) Search(ctx context.Context, batch func(piece int) PieceBatch) (*ActiveSet, error) {
-	t.searched++
+	if t.searched++; t.searched == 1 {
+		if err := graph.Guard(func() error { return t.bringInputs(ctx) }); err != nil {
+			return nil, fmt.Errorf("compute: training over pieces: %w", err)
+		}
+	}
 	layers := len(t.engines[0].core.layers)
-	set := &ActiveSet{number: t.searched, pieces: make([]activePiece, len(t.engines))}
+	set := &ActiveSet{number: t.searched, inputs: t.inputs, pieces: make([]activePiece, len(t.engines))}
 	active := make([][]bool, len(t.engines)) // of a layer's destinations
 	for i, e := range t.engines {
 		s := &set.pieces[i]
@@ -158,6 +163,9 @@ func (t *PieceTrainer) Take(set *ActiveSet) {
 	for i, e := range t.engines {
 		s, tape := &set.pieces[i], e.core.tape
 		e.batch, e.halo.active = s.batch, s.layers
+		if e.halo.knows = set.inputs != nil; e.halo.knows {
+			e.halo.inputs = set.inputs[i]
+		}
 		tape.forgetSums(&tape.ofWhole) // of rows that may not have crossed
 		copy(e.blocks, s.blocks)
 		for l := range s.blocks {

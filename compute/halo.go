@@ -1,8 +1,10 @@
 package compute
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -14,6 +16,7 @@ import (
 type halo struct {
 	piece    *Piece
 	exchange Exchange
+	mean     int          // masters of a mean piece
 	ids      []uint32     // of all nodes of the piece
 	rows     *graph.Block // of the mirrors of targets, where sums are made in several pieces
 	active   []layerRows  // of each layer
@@ -23,6 +26,9 @@ type halo struct {
 	told  int  // rounds of sums so far
 	again bool // what is computed was computed in this gradient before
 	err   error
+
+	knows  bool      // inputs are here
+	inputs []float32 // features of the mirrors of sources
 
 	table, back, sums []float32 // some columns of all nodes, of some rows, and of the mirrors of targets; kept from one gradient to the next
 
@@ -62,29 +68,91 @@ func (h *halo) begin(ctx context.Context, step int) {
 	h.ctx, h.step, h.told, h.again, h.err, h.sent, h.kept = ctx, step, 0, false, nil, nil, 0
 }
 
-// stripe is how many columns of a layer's rows cross the borders at once, so that some are on their way while those before them
-// are aggregated, and no more memory is taken for others' rows than for these: whole cache lines, at most stripes of them. All pieces
-// have the same.
-func stripe(cols int) int {
-	const line, stripes = 16, 8
-	return max(line, (cols/stripes+line-1)/line*line)
+// stripe is how many columns of a layer's rows cross the borders at once: as many as a table of a mean piece's masters has in 32 MiB. Where
+// that is not all, some are on their way while those before them are aggregated, and no more memory is taken for others' rows than for
+// these: whole cache lines, at most stripes of them. All pieces have the same.
+func (h *halo) stripe(cols int) int {
+	const line, stripes, table = 16, 8, 8 << 20 // values
+	return max(line, (cols/stripes+line-1)/line*line, min(cols, table/h.mean/line*line))
 }
 
 // received returns, for each of layer l's results of Transform, one with the rows that other pieces sent behind those of the
 // masters. They are sent when an op reads them: by a sum some columns at a time, else all. Backward, their gradients go back to
 // where they come from, and are added there in the order of the pieces.
-func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
-	all := make([]*Value[T], len(made))
+//
+// Of x, the layer's input, that dropInputs made, the others' rows are there.
+func received[T cpu.Float](t *Tape[T], l int, x *Value[T], made []*Value[T]) []*Value[T] {
+	h, all := t.halo, make([]*Value[T], len(made))
 	suffix := ""
-	if t.halo.again {
+	if h.again {
 		suffix = "-again"
 	}
 	for k, v := range made {
-		y := t.value(t.halo.nodes(), v.cols)
-		y.masters, y.needs, y.layer, y.round = v, v.needs, l, fmt.Sprintf("step-%d-layer-%d-%d%s", t.halo.step, l, k, suffix)
+		if l == 0 && v == x && h.knows {
+			all[k] = cmp.Or(v.parent, v)
+			continue
+		}
+		y := t.value(h.nodes(), v.cols)
+		y.masters, y.needs, y.layer, y.round = v, v.needs, l, fmt.Sprintf("step-%d-layer-%d-%d%s", h.step, l, k, suffix)
 		all[k] = y
 	}
 	return all
+}
+
+// sendsDropped tells whether layer 0 sends its input as it is, what dropout leaves of features, by what it makes of a row; and pieces
+// are so small that whole rows of theirs cross at once: then they may keep others' features.
+func (e *pieceEngine) sendsDropped() bool {
+	c, spec, f := e.core, &e.core.model.spec, e.piece.Features
+	if spec.InputDropout == 0 || e.piece.Partial != nil || e.halo.stripe(f.Cols) < f.Cols || c.model.sparseTable(f) != nil {
+		return false
+	}
+	defer c.tape.Reset()
+	c.bind(make([]float32, len(e.grad)), e.grad)
+	x := c.dropInput(c.input(f, 1, nil), &e.blocks[0], 0)
+	c.ctx[0].Block, c.ctx[0].wantsInput = &e.blocks[0], false
+	return slices.Contains(c.layers[0].Transform(&c.ctx[0], x), x)
+}
+
+// bringInputs has the features of other pieces' nodes come, where layer 0 sends what dropout leaves of them: of all nodes, as a later batch may read others than
+// the first.
+func (t *PieceTrainer) bringInputs(ctx context.Context) error {
+	if !t.engines[0].sendsDropped() {
+		return nil
+	}
+	const round = "inputs"
+	for _, e := range t.engines {
+		if err := e.piece.send(ctx, t.exchange, round, &e.piece.Sources, nil, []*graph.Features{e.piece.Features}); err != nil {
+			return err
+		}
+	}
+	for _, e := range t.engines {
+		p, cols := e.piece, e.piece.Features.Cols
+		inputs := e.core.tape.mem.make(len(p.Sources.IDs) * cols)
+		if t.inputs = append(t.inputs, inputs); e.halo.err != nil {
+			return e.halo.err
+		}
+		for q := range p.pieces() {
+			rows := inputs[p.Sources.Reads[q]*cols : p.Sources.Reads[q+1]*cols]
+			if len(rows) == 0 {
+				continue
+			}
+			if err := t.exchange.Receive(ctx, round, q, p.Index, rows); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropInputs is Dropout of x, the masters' features, whose result has those of other pieces' nodes behind it, its parent's.
+func (t *Tape[T]) dropInputs(x *Value[T], d cpu.Dropped) *Value[T] {
+	all := t.New(t.halo.nodes(), x.cols)
+	y, others := t.Head(all, x.rows), all.dense.View(x.rows, all.rows, 0, x.cols)
+	cpu.Gather(t.x, y.dense, x.source())
+	cpu.Dropout(t.x, y.dense, y.dense, d)
+	d.IDs = d.IDs[x.rows:]
+	cpu.Dropout(t.x, others, cpu.Dense(others.Rows, x.cols, of[T](t.halo.inputs)), d)
+	return y
 }
 
 func (h *halo) nodes() int { return h.piece.in() }
@@ -109,7 +177,7 @@ func (t *Tape[T]) bring(y *Value[T]) {
 // is what it takes of sums that are made in several pieces.
 func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T, rest *partialSums[T]) *Value[T] {
 	h, v := t.halo, x.masters
-	m, width, c := h.piece.Masters, stripe(x.cols), &h.active[x.layer].sources
+	m, width, c := h.piece.Masters, h.stripe(x.cols), &h.active[x.layer].sources
 	if n := h.nodes() * min(width, x.cols); cap(h.table) < n {
 		h.table = make([]float32, n)
 	}

@@ -37,7 +37,9 @@ func TestPieceBatchesInFlight(t *testing.T) {
 	const batches, inFlight = 6, 3
 	for name, lie := range map[string]string{"gcn": "target", "sage": "grid", "gat": "source", "sage max": "target", "mixhop": "target"} {
 		for _, again := range []bool{false, true} {
-			m := mustModel(t, sized(variants[name], 2, 37, 12, 5), ds.Graph)
+			spec := variants[name]
+			spec.InputDropout = 0.2
+			m := mustModel(t, sized(spec, 2, 37, 12, 5), ds.Graph)
 			pieces := cutEdges(ds, lie, someBorders["3 uneven"]...)
 			batch := func(i int) func(piece int) PieceBatch {
 				targets, labels := []uint32{uint32(i), 8, uint32(100 + 7*i), 199}, []int32{1, 2, 3, 4}
@@ -126,6 +128,9 @@ func TestPieceBatchesInFlight(t *testing.T) {
 			}
 			if again && name == "gcn" && len(steps) != batches || !again && len(steps) > 0 {
 				t.Errorf("%s, again=%v: activations are computed again in the steps %v", name, again, steps)
+			}
+			if keeps := trainers[0].inputs != nil; keeps != (name == "sage max" || name == "mixhop") {
+				t.Errorf("%s: trainers keep others' features: %v", name, keeps)
 			}
 			if made == 0 {
 				t.Errorf("%s, edges at %s: the search turned no block round", name, lie)

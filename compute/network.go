@@ -127,7 +127,11 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 // dropInput records dropout of x, the input.
 func (c *core[T]) dropInput(x *Value[T], b *graph.Block, key rng.Key) *Value[T] {
 	if p := c.model.spec.InputDropout; p > 0 {
-		x = c.tape.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: p, IDs: c.names(b)})
+		d := cpu.Dropped{Key: dropKey(key, 0), P: p, IDs: c.names(b)}
+		if h := c.tape.halo; h != nil && h.knows {
+			return c.tape.dropInputs(x, d)
+		}
+		x = c.tape.Dropout(x, d)
 	}
 	return x
 }
@@ -143,7 +147,7 @@ func (c *core[T]) layer(i int, b *graph.Block, x *Value[T], key rng.Key) *Value[
 	ctx.wantsInput = x.needs
 	h := l.Transform(ctx, x)
 	if t.halo != nil {
-		h = received(t, i, h)
+		h = received(t, i, x, h)
 	}
 	x = t.Head(x, b.NumDst)
 	x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))

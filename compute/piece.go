@@ -37,6 +37,17 @@ type Mirrors struct {
 // pieces returns how many pieces there are.
 func (p *Piece) pieces() int { return len(p.Borders) - 1 }
 
+// mean returns how many masters a piece has on average of those that have any.
+func (p *Piece) mean() int {
+	some := 0
+	for q := range p.pieces() {
+		if !p.empty(q) {
+			some++
+		}
+	}
+	return int(p.Borders[p.pieces()]) / max(some, 1)
+}
+
 // in returns how many rows of sources edges here read: masters, then mirrors.
 func (p *Piece) in() int { return p.Masters + len(p.Sources.IDs) }
 

@@ -25,8 +25,9 @@ type PieceTrainer struct {
 	engines  []*pieceEngine
 	exchange Exchange
 	places   Places
-	exec     *cpu.Exec // that Search runs kernels on
-	searched int       // batches
+	exec     *cpu.Exec   // that Search runs kernels on
+	inputs   [][]float32 // of each engine the features of the mirrors of sources, if layer 0 sends what dropout leaves of them; nil: they are not here
+	searched int         // batches
 	step     int
 }
 
@@ -90,7 +91,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 func newPieceEngine(m *Model, p *Piece, ex Exchange, x *cpu.Exec, scratch string) *pieceEngine {
 	e := &pieceEngine{core: newCore[float32](m, x, true), piece: p, grad: make([]float32, m.layout.Len()), trims: !m.AllRows()}
 	e.turned = make([]atomic.Bool, len(e.core.layers))
-	e.halo = halo{piece: p, exchange: ex, ids: make([]uint32, 0, p.in())}
+	e.halo = halo{piece: p, exchange: ex, mean: max(p.mean(), 1), ids: make([]uint32, 0, p.in())}
 	for v := range p.Masters {
 		e.halo.ids = append(e.halo.ids, p.First+uint32(v))
 	}
@@ -132,7 +133,10 @@ func (t *PieceTrainer) Recompute() {
 
 // Close gives back what the engines hold.
 func (t *PieceTrainer) Close() {
-	for _, e := range t.engines {
+	for i, e := range t.engines {
+		if t.inputs != nil {
+			e.core.tape.mem.free(t.inputs[i])
+		}
 		e.core.close()
 	}
 }
@@ -140,6 +144,9 @@ func (t *PieceTrainer) Close() {
 // Bytes returns how much memory the engines hold from one step to the next: activations, their gradients and what backward passes
 // need of edges.
 func (t *PieceTrainer) Bytes() (n int64) {
+	for _, inputs := range t.inputs {
+		n += 4 * int64(len(inputs))
+	}
 	for _, e := range t.engines {
 		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+cap(e.halo.sums))
 		for l := range e.halo.active {

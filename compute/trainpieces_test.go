@@ -39,6 +39,15 @@ func pieceTrainer(t *testing.T, m *Model, pieces []*Piece, ex Exchange) *PieceTr
 	return trainer
 }
 
+const large = 1 << 30
+
+// stripes has rows cross as between large pieces.
+func stripes(trainer *PieceTrainer) {
+	for _, e := range trainer.engines {
+		e.halo.mean = large
+	}
+}
+
 func use(t *testing.T, trainer *PieceTrainer, batch func(piece int) PieceBatch) {
 	t.Helper()
 	if err := trainer.Use(t.Context(), batch); err != nil {
@@ -78,8 +87,11 @@ func TestPieceGradient(t *testing.T) {
 		if spec.EdgeDim > 0 || spec.GCNNorm == "block" {
 			continue
 		}
-		for i, dims := range [][3]int{{37, 12, 5}, {7, 21, 40}} {
-			spec.Dropout, spec.InputDropout = 0.4, 0.2*float64(1-i)
+		for i, dims := range [][3]int{{37, 12, 5}, {7, 21, 40}, {21, 33, 5}} { // products come before the first layer's sums, or, of few features, after them
+			spec.Dropout, spec.InputDropout = 0.4, 0.2
+			if i == 1 {
+				spec.InputDropout = 0
+			}
 			ds := testDataset(n, 5, dims[0], dims[0] > dims[1])
 			m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
 			params := randomParams(m, 5)
@@ -102,48 +114,90 @@ func TestPieceGradient(t *testing.T) {
 				for cutting, borders := range someBorders {
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
 						pieces := cutEdges(ds, lie, borders...)
-						memory := NewMemoryExchange()
-						trainer := pieceTrainer(t, m, pieces, memory)
-						use(t, trainer, dividedBatch(pieces, targets, labels))
-						for _, e := range trainer.engines { // rows that did not cross are read all the same
-							e.halo.table = slices.Repeat([]float32{float32(math.NaN())}, e.halo.nodes()*stripe(max(dims[0], dims[1], dims[2])))
-						}
-						for range 2 { // the second uses the memory of the first
-							grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8))
-							if err != nil {
-								t.Fatal(err)
+						var first []float32
+						for _, whole := range []bool{true, false} { // rows that cross at once
+							memory := NewMemoryExchange()
+							trainer := pieceTrainer(t, m, pieces, memory)
+							if !whole {
+								stripes(trainer)
 							}
-							var sum Stats
-							for _, s := range stats {
-								sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
+							use(t, trainer, dividedBatch(pieces, targets, labels))
+							for _, e := range trainer.engines { // rows that did not cross are read all the same
+								e.halo.table = slices.Repeat([]float32{float32(math.NaN())}, e.halo.nodes()*e.halo.stripe(max(dims[0], dims[1], dims[2])))
 							}
-							if math.Abs(sum.Loss-wantStats.Loss) > 1e-5*wantStats.Loss || sum.Count != wantStats.Count || sum.Weight != wantStats.Weight || sum.Correct != wantStats.Correct {
-								t.Errorf("got %+v, want %+v", sum, wantStats)
-							}
-							SumTree(grads)
-							for i, g := range grads[0] {
-								if d := g - want[i]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
-									t.Fatalf("gradient %d: got %v, want %v, the largest being %v", i, g, want[i], scale)
+							for range 2 { // the second uses the memory of the first
+								grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8))
+								if err != nil {
+									t.Fatal(err)
+								}
+								var sum Stats
+								for _, s := range stats {
+									sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
+								}
+								if math.Abs(sum.Loss-wantStats.Loss) > 1e-5*wantStats.Loss || sum.Count != wantStats.Count || sum.Weight != wantStats.Weight || sum.Correct != wantStats.Correct {
+									t.Errorf("got %+v, want %+v", sum, wantStats)
+								}
+								SumTree(grads)
+								if first == nil {
+									first = slices.Clone(grads[0])
+								}
+								if !slices.Equal(grads[0], first) {
+									t.Error("bits depend on how many columns cross at once, or change from one gradient to the next")
+								}
+								for i, g := range grads[0] {
+									if d := g - want[i]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
+										t.Fatalf("gradient %d: got %v, want %v, the largest being %v", i, g, want[i], scale)
+									}
 								}
 							}
-						}
-						allReceived(t, memory)
-						entries, want := 0, 0
-						for _, e := range trainer.engines {
-							entries += len(e.last().Indices)
-						}
-						for v := range ds.Graph.NumNodes() {
-							if v%3 == 0 || spec.Norm == "batch" {
-								want += ds.Graph.Degree(uint32(v))
+							allReceived(t, memory)
+							entries, want := 0, 0
+							for _, e := range trainer.engines {
+								entries += len(e.last().Indices)
 							}
-						}
-						if cutting == "2" && lie == "target" && entries != want {
-							t.Errorf("the last layer sums %d entries, want %d", entries, want)
+							for v := range ds.Graph.NumNodes() {
+								if v%3 == 0 || spec.Norm == "batch" {
+									want += ds.Graph.Degree(uint32(v))
+								}
+							}
+							if cutting == "2" && lie == "target" && entries != want {
+								t.Errorf("the last layer sums %d entries, want %d", entries, want)
+							}
 						}
 					})
 				}
 			}
 		}
+	}
+}
+
+// A piece that reads no other's rows is read all the same.
+func TestPieceGradientOneWay(t *testing.T) {
+	g := &graph.Graph{Indptr: []int64{0, 1, 2, 4, 6}, Indices: []uint32{1, 0, 0, 3, 1, 2}} // pieces {0, 1} and {2, 3}
+	ds := testDataset(4, 1, 8, false)
+	ds.Graph = g
+	m := mustModel(t, sized(Spec{Model: "gcn", InputDropout: 0.5}, 2, 8, 20, 3), g)
+	params := randomParams(m, 5)
+	want := make([]float32, len(params))
+	in := Input{Key: rng.New(8), Blocks: wholeBlocks(g, 2), Features: ds.NodeFeatures, Targets: []uint32{1, 3}, Labels: []int32{1, 2}}
+	if _, err := m.NewEngine(testExec(t, 2, detected(t))).Gradient(want, params, &in); err != nil {
+		t.Fatal(err)
+	}
+	pieces, memory := cut(ds, 0, 2, 4), NewMemoryExchange()
+	trainer := pieceTrainer(t, m, pieces, memory)
+	use(t, trainer, dividedBatch(pieces, in.Targets, in.Labels))
+	for range 2 {
+		grads, _, err := trainer.Gradient(t.Context(), params, rng.New(8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		SumTree(grads)
+		for i, g := range grads[0] {
+			if d := math.Abs(float64(g - want[i])); !(d <= 1e-6) {
+				t.Fatalf("gradient %d is %v, want %v", i, g, want[i])
+			}
+		}
+		allReceived(t, memory)
 	}
 }
 
@@ -186,8 +240,24 @@ func activePairs(pieces []*Piece, targets []uint32, layers int) (sources, sums [
 	return sources, sums
 }
 
+// Rows of small pieces cross whole; of larger ones as many columns as fit the same memory, and at least an eighth.
+func TestStripes(t *testing.T) {
+	for _, c := range []struct{ masters, cols, want int }{
+		{50_000, 64, 64}, {50_000, 7, 16}, {50_000, 256, 160}, {131_072, 64, 64}, {131_073, 64, 48}, {1 << 21, 64, 16}, {1 << 21, 256, 32}, {1 << 21, 250, 32}, {1, 47, 47}, {large, 47, 16},
+	} {
+		if got := (&halo{mean: c.masters}).stripe(c.cols); got != c.want {
+			t.Errorf("of %d columns of %d masters %d cross at once, want %d", c.cols, c.masters, got, c.want)
+		}
+	}
+	for borders, want := range map[string]int{"1": 200, "3 uneven": 66, "8 and empty ones": 33} {
+		if got := cut(testDataset(200, 5, 4, false), someBorders[borders]...)[0].mean(); got != want {
+			t.Errorf("a mean piece of %s has %d masters, want %d", borders, got, want)
+		}
+	}
+}
+
 // A gradient sends each row and its gradient once to each piece that the other lies in and that outputs with loss need it of; rows of the table that are summed as they are, which
-// have no gradient, the first one alone. So does what is summed for other pieces' targets, and what attention reads of them.
+// have no gradient, the first one alone, and where they are dropped, between small pieces, instead the features that they are made of, before it. So does what is summed for other pieces' targets, and what attention reads of them.
 func TestPieceGradientBytes(t *testing.T) {
 	for _, c := range []struct {
 		model  string
@@ -195,15 +265,22 @@ func TestPieceGradientBytes(t *testing.T) {
 		widths [][]int // of the rows of each layer; products come before sums of 5 entries but for few features
 		table  bool    // those of layer 0 are the table's
 		lie    string
+		drop   float64 // of those
+		large  bool    // pieces
 	}{
-		{"gcn", 80, [][]int{{20}, {5}}, false, "target"}, {"sage", 80, [][]int{{20}, {5}}, false, "target"}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false, "target"}, {"sage", 8, [][]int{{8}, {5}}, true, "target"},
-		{"gcn", 80, [][]int{{20}, {5}}, false, "grid"}, {"sage", 80, [][]int{{20}, {5}}, false, "source"}, {"sage", 8, [][]int{{8}, {5}}, true, "grid"}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false, "grid"},
+		{model: "gcn", in: 80, widths: [][]int{{20}, {5}}, lie: "target"}, {model: "sage", in: 80, widths: [][]int{{20}, {5}}, lie: "target"}, {model: "gat", in: 80, widths: [][]int{{20, 1}, {5, 1}}, lie: "target"}, {model: "sage", in: 8, widths: [][]int{{8}, {5}}, table: true, lie: "target"},
+		{model: "gcn", in: 80, widths: [][]int{{20}, {5}}, lie: "grid"}, {model: "sage", in: 80, widths: [][]int{{20}, {5}}, lie: "source"}, {model: "sage", in: 8, widths: [][]int{{8}, {5}}, table: true, lie: "grid"}, {model: "gat", in: 80, widths: [][]int{{20, 1}, {5, 1}}, lie: "grid"},
+		{model: "gcn", in: 24, widths: [][]int{{24}, {5}}, table: true, lie: "target", drop: 0.5}, {model: "gcn", in: 24, widths: [][]int{{24}, {5}}, lie: "target", drop: 0.5, large: true},
+		{model: "gcn", in: 80, widths: [][]int{{20}, {5}}, lie: "target", drop: 0.5},
 	} {
 		ds := testDataset(200, 5, c.in, false)
-		m := mustModel(t, sized(Spec{Model: c.model}, 2, c.in, 20, 5), ds.Graph)
+		m := mustModel(t, sized(Spec{Model: c.model, InputDropout: c.drop}, 2, c.in, 20, 5), ds.Graph)
 		pieces := cutEdges(ds, c.lie, someBorders["3 uneven"]...)
 		counted := NewCounted(NewMemoryExchange())
 		trainer := pieceTrainer(t, m, pieces, counted)
+		if c.large {
+			stripes(trainer)
+		}
 		targets := []uint32{1, 100, 199}
 		pairs, sums := activePairs(pieces, targets, 2)
 		if all, _ := pairsOf(pieces); all > 0 && (pairs[1] == 0 || 2*pairs[1] > pairs[0] || pairs[0] >= all) {
@@ -230,7 +307,7 @@ func TestPieceGradientBytes(t *testing.T) {
 						}
 					}
 					want := int64(4 * pairs * width)
-					if l == 0 && c.table && (step > 1 || way != "") {
+					if l == 0 && c.table && (step > 1 || way != "" || c.drop > 0) || l == 0 && c.large && way != "" {
 						want = 0
 					}
 					if got != want {
@@ -249,6 +326,19 @@ func TestPieceGradientBytes(t *testing.T) {
 					check("targets-", l, 0, sums[l], 1)
 				}
 			}
+			want := int64(0)
+			if all, _ := pairsOf(pieces); c.table && c.drop > 0 {
+				want = int64(4 * all * c.in)
+			}
+			if got := counted.Bytes("inputs"); got != want {
+				t.Errorf("%d features, dropped: %g, step %d: %d bytes of features, want %d", c.in, c.drop, step, got, want)
+			}
+			held, inputs := trainer.Bytes(), trainer.inputs
+			trainer.inputs = nil
+			if got := held - trainer.Bytes(); got != want {
+				t.Errorf("%d features, dropped: %g: %d bytes are held, want %d", c.in, c.drop, got, want)
+			}
+			trainer.inputs = inputs
 		}
 	}
 }
@@ -505,6 +595,7 @@ func TestPieceMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer trainer.Close()
+		stripes(trainer)
 		use(t, trainer, batch)
 		for range 2 {
 			grads, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0)
@@ -521,7 +612,7 @@ func TestPieceMemory(t *testing.T) {
 		// Of each layer what it multiplied and what it made, and the gradients of two values.
 		most := 4 * n * hidden * (2*layers + 2)
 		for _, e := range trainer.engines {
-			most += 4*stripe(hidden)*e.halo.nodes() + 4*cap(e.halo.back) + 24*len(e.piece.In.Indices) + 40*e.halo.nodes()
+			most += 4*e.halo.stripe(hidden)*e.halo.nodes() + 4*cap(e.halo.back) + 24*len(e.piece.In.Indices) + 40*e.halo.nodes()
 		}
 		if got := trainer.Bytes(); got > int64(most) {
 			t.Errorf("with scratch %q %d bytes are held, more than %d", scratch, got, most)

@@ -21,6 +21,7 @@ type PieceSizes struct {
 	Entries         int // edges
 	Sent            int // rows that other pieces read, counted once for each
 	Targets         int // masters that carry loss
+	Mean            int // masters of a mean piece of the set that this one stands for, by which pieces choose how rows cross
 }
 
 // PieceTrial is what a gradient took of a piece that is not the first.
@@ -63,6 +64,7 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 		return trial, err
 	}
 	defer t.Close()
+	t.engines[0].halo.mean = max(s.Mean, 1)
 	if again {
 		t.Recompute()
 	}

@@ -126,3 +126,32 @@ func TestTryPartsRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What is tried stands for the set's own pieces, however much larger they are: layer 0's rows cross in each step between large ones alone, and
+// smaller ones hold what they are made of.
+func TestPlanPartsOfLargePieces(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = narrowBlocks(t), "gcn", 64
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+	for masters, want := range map[int64]int{2 << 20: 2, 20 << 10: 0} {
+		sum := &pieces.Summary{Nodes: 2 * masters, EdgesLie: pieces.EdgesAtTarget, Reads: [][]int64{{0, masters / 4}, {masters / 4, 0}}, Values: &pieces.NodeSummary{Features: 24, FeatureBytes: 96, NonZero: 1, Classes: 3, EdgeBytes: 4}}
+		for range sum.Reads {
+			sum.Pieces = append(sum.Pieces, pieces.PieceInfo{Masters: masters, Edges: 8 * masters, Sources: masters / 4, Train: masters / 8})
+		}
+		sum.Active = [][][]int64{sum.Reads, sum.Reads}
+		parts, err := TryParts(t.Context(), cfg, sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, r := range parts.Rounds {
+			if r.Layer == 0 {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("rows of layer 0 of %d masters cross in %d rounds, want %d: %+v", masters, got, want, parts.Rounds)
+		}
+	}
+}
