@@ -309,7 +309,8 @@ func activePairs(t *testing.T, set *pieces.Set, targets []uint32, layers int) (p
 }
 
 // What goes between nodes is a row for each pair of a master and a piece elsewhere that reads it for outputs with loss, forward and its gradient backward,
-// for each layer of each step, and 2 % beside it, with gradients of parameters and figures.
+// for each layer of each step, and 2 % beside it, with gradients of parameters and figures. Of features that are dropped anew in each step, but aggregated
+// as they are, each row goes once.
 //
 // Where edges lie elsewhere, so does what is summed for a target elsewhere, and its gradient.
 func TestSpreadBytes(t *testing.T) {
@@ -324,7 +325,7 @@ func spreadBytes(t *testing.T, whole, edges string, hybrid bool) {
 	cfg := spreadConfig(dividedInto(t, whole, pieces.Options{Method: "hash", Pieces: 3, Edges: edges}), "gcn")
 	cfg.Training.Epochs = 4
 	if hybrid {
-		cfg.Sampling.Sampler, cfg.Sampling.Hybrid, cfg.Sampling.BatchSize = "khop", true, 300
+		cfg.Sampling.Sampler, cfg.Sampling.Hybrid, cfg.Sampling.BatchSize = "khop", true, 1200
 	}
 	set, err := pieces.Open(cfg.Data.Path)
 	if err != nil {
@@ -348,7 +349,7 @@ func spreadBytes(t *testing.T, whole, edges string, hybrid bool) {
 	if 2*active[1] > pairs || active[1] > active[0] {
 		t.Fatalf("%d of %d pairs are active", active, pairs)
 	}
-	// Layers send 8 features, whose gradient nobody needs, and 4 products; inference sends all rows, once; factors are a value, twice; the validation nodes' outputs and
+	// Layers send 8 features, whose gradient nobody needs and which cross once where edges lie with their targets, and 4 products; inference sends all rows, once; factors are a value, twice; the validation nodes' outputs and
 	// labels go to two nodes.
 	steps := int64(4)
 	parameters := int64(8*16 + 16 + 16*4 + 4)
@@ -371,7 +372,11 @@ func spreadBytes(t *testing.T, whole, edges string, hybrid bool) {
 		told += steps * 2 * pairs / 32
 		active[0], active[1] = sum[0]/steps, sum[1]/steps
 	}
-	want := 4*(8*active[0]+(4+4)*active[1])*steps + 4*pairs*(8+4) + 2*4*pairs + 4*told + steps*4*4*parameters + 2*4*5*int64(len(valid))
+	features := 8 * pairs
+	if edges != pieces.EdgesAtTarget {
+		features = 8 * active[0] * steps
+	}
+	want := 4*features + 4*(4+4)*active[1]*steps + 4*pairs*(8+4) + 2*4*pairs + 4*told + steps*4*4*parameters + 2*4*5*int64(len(valid))
 	if low, high := float64(want), 1.02*float64(want); float64(framed) < low || float64(framed) > high {
 		t.Errorf("%d bytes went between nodes, %.4f of the %d expected", framed, float64(framed)/low, want)
 	}

@@ -29,6 +29,7 @@ type PieceTrial struct {
 	Bytes             int64         // that the piece's engine holds from one step to the next, messages not counted
 	Forward, Backward time.Duration // without waiting for other pieces
 	Rows              []SentRows    // in the order in which they are sent
+	Inputs            int           // values of rows of features that cross each border before the first step
 	Told              int           // values that it says to each other piece besides, in a step: of batch norms
 }
 
@@ -64,7 +65,12 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 		return trial, err
 	}
 	defer t.Close()
-	t.engines[0].halo.mean = max(s.Mean, 1)
+	e := t.engines[0]
+	e.halo.mean = max(s.Mean, 1)
+	on := e.core.model // which counts as sparse by the share, as of all pieces: this one's values alone are few in a large graph
+	if on.sparse = nil; maySparse(m.nodes, m.spec.InDim) && nonZero*sparseShare <= 1 {
+		on.sparse = cpu.NewSparse(p.Features)
+	}
 	if again {
 		t.Recompute()
 	}
@@ -82,7 +88,6 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 		if _, _, err := t.Gradient(ctx, params, rng.New(uint64(i))); err != nil {
 			return trial, err
 		}
-		e := t.engines[0]
 		if i == 0 || i == 1 || e.forward < trial.Forward {
 			trial.Forward = e.forward
 		}
@@ -91,6 +96,9 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 		}
 	}
 	trial.Bytes = t.Bytes()
+	if e.halo.knows {
+		trial.Inputs = m.spec.InDim
+	}
 	for _, round := range alone.order {
 		var step, l, k int
 		name, back := strings.CutPrefix(round, "back-")
@@ -98,7 +106,7 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 			trial.Told += alone.sent[round]
 			continue
 		}
-		reads, rows := t.engines[0].halo.active[l].sources.pairs()
+		reads, rows := e.halo.active[l].sources.pairs()
 		if back {
 			rows = reads
 		}

@@ -94,7 +94,7 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 	for _, r := range trials[0].Rows {
 		s.Rounds = append(s.Rounds, scheduler.PartRound{Layer: r.Layer, Back: r.Back, Width: r.Width})
 	}
-	s.Told = int64(trials[0].Told)
+	s.Told, s.Inputs = int64(trials[0].Told), trials[0].Inputs
 	of := func(get func(t *compute.PieceTrial) float64) (fixed, master, other, entry float64) {
 		base := get(&trials[0])
 		per := func(i, n int) float64 { return max(get(&trials[i])-base, 0) / float64(n) }

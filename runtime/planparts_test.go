@@ -134,9 +134,12 @@ func TestPlanPartsOfLargePieces(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = narrowBlocks(t), "gcn", 64
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
-	for masters, want := range map[int64]int{2 << 20: 2, 20 << 10: 0} {
-		sum := &pieces.Summary{Nodes: 2 * masters, EdgesLie: pieces.EdgesAtTarget, Reads: [][]int64{{0, masters / 4}, {masters / 4, 0}}, Values: &pieces.NodeSummary{Features: 24, FeatureBytes: 96, NonZero: 1, Classes: 3, EdgeBytes: 4}}
-		for range sum.Reads {
+	for masters, want := range map[int64]int{1 << 20: 4, 20 << 10: 0} {
+		sum := &pieces.Summary{Nodes: 16 * masters, EdgesLie: pieces.EdgesAtTarget, Values: &pieces.NodeSummary{Features: 64, FeatureBytes: 256, NonZero: 1, Classes: 3, EdgeBytes: 4}}
+		for i := range 16 { // each has a sixteenth of the values, which are not few for that
+			reads := make([]int64, 16)
+			reads[(i+1)%16] = masters / 4
+			sum.Reads = append(sum.Reads, reads)
 			sum.Pieces = append(sum.Pieces, pieces.PieceInfo{Masters: masters, Edges: 8 * masters, Sources: masters / 4, Train: masters / 8})
 		}
 		sum.Active = [][][]int64{sum.Reads, sum.Reads}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -34,6 +35,7 @@ type Parts struct {
 	Fixed                PartCost // of a piece, and of each
 	Master, Other, Entry PartCost
 	Rounds               []PartRound
+	Inputs               int   // values of a row of features, which crosses as others do, but once, before the first step
 	Told                 int64 // values that a piece tells each other one in a step besides
 	Parameters           int64
 	Nodes                int     // of the cluster
@@ -68,7 +70,7 @@ const RanOn = 8
 type PartsNode struct {
 	Pieces       [2]int `json:"pieces"`       // from, and up to but without
 	Activations  int64  `json:"activations"`  // bytes, with gradients and transposed edges
-	Messages     int64  `json:"messages"`     // of rows that are sent and received in a step, whose memory is the next one's
+	Messages     int64  `json:"messages"`     // of rows that are sent and received in a step, the first one sending most, whose memory is the next one's
 	Process      int64  `json:"process"`      // the program, what it keeps for each other node, and what Go's collector leaves
 	Parameters   int64  `json:"parameters"`   // with moments and gradients
 	Halo         int64  `json:"halo"`         // which rows are sent
@@ -221,6 +223,10 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	exchange(false)
 	slowest("backward", func(n *PartsNode) int64 { return n.BackNanos })
 	exchange(true)
+	_, once, read, _ := crossing(math.MaxInt) // all that is read
+	for k := range kept {
+		kept[k] += 4 * int64(s.Inputs) * read[k]
+	}
 	if s.Nodes > 1 {
 		others := func(i int) int64 {
 			here := int64(p.Nodes[i].Pieces[1] - p.Nodes[i].Pieces[0])
@@ -233,11 +239,12 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	}
 	for i := range p.Nodes {
 		n, others := &p.Nodes[i], int64(s.Nodes-1)
+		received := n.Received + 4*int64(s.Inputs)*once[i]
 		n.Parameters += 4 * s.Parameters * 4 // with two moments and the sum
-		n.Messages += min(n.Received, keptRead)
+		n.Messages += min(received, keptRead)
 		n.Process = program + others*perPeer
 		if others > 0 {
-			n.Process += others * min(answer, n.Received/others)
+			n.Process += others * min(answer, received/others)
 		}
 		n.Process += int64(heapSpan * float64(n.Messages+n.Process-program))
 		if p.Nodes[i].Bytes() > p.Nodes[p.Largest].Bytes() {

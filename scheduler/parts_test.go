@@ -116,6 +116,32 @@ func TestPartsCosts(t *testing.T) {
 	}
 }
 
+// Features that cross once, of all pairs, are no step's, but their messages are in memory with the first one's.
+func TestPartsInputs(t *testing.T) {
+	s := fourParts()
+	for i := range s.Parts {
+		s.Parts[i].Active = [][]int64{make([]int64, 4), make([]int64, 4)}
+	}
+	s.Nodes, s.Rounds = 4, s.Rounds[1:]
+	before, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Inputs = 7
+	after, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, received := int64(4*7*(10+20+30)), int64(4*7*3*40)
+	b, a := before.Nodes[3], after.Nodes[3]
+	if a.Messages-b.Messages != sent+received || a.Received != b.Received || after.Step != before.Step {
+		t.Errorf("messages of %d bytes, and %d with features; received in a step %d and %d", b.Messages, a.Messages, b.Received, a.Received)
+	}
+	if got, want := a.Process-b.Process, received+int64(heapSpan*float64(sent+2*received)); got < want-1 || got > want+1 {
+		t.Errorf("%d bytes beside them, want %d", got, want)
+	}
+}
+
 // Where no bandwidth is known an exchange takes what processors do for it; a piece without nodes takes nothing; two nodes already sum gradients.
 func TestPartsAtTheirLeast(t *testing.T) {
 	s := fourParts()
