@@ -114,30 +114,42 @@ func (e *pieceEngine) sendsDropped() bool {
 }
 
 // bringInputs has the features of other pieces' nodes come, where layer 0 sends what dropout leaves of them: of all nodes, as a later batch may read others than
-// the first.
+// the first. One piece after another gets its own, so that no more messages than those are in memory here.
 func (t *PieceTrainer) bringInputs(ctx context.Context) error {
-	if !t.engines[0].sendsDropped() {
+	first := t.engines[0]
+	if !first.sendsDropped() {
 		return nil
 	}
 	const round = "inputs"
-	for _, e := range t.engines {
-		if err := e.piece.send(ctx, t.exchange, round, &e.piece.Sources, nil, []*graph.Features{e.piece.Features}); err != nil {
-			return err
-		}
-	}
-	for _, e := range t.engines {
-		p, cols := e.piece, e.piece.Features.Cols
-		inputs := e.core.tape.mem.make(len(p.Sources.IDs) * cols)
-		if t.inputs = append(t.inputs, inputs); e.halo.err != nil {
-			return e.halo.err
-		}
-		for q := range p.pieces() {
-			rows := inputs[p.Sources.Reads[q]*cols : p.Sources.Reads[q+1]*cols]
-			if len(rows) == 0 {
+	t.inputs = make([][]float32, len(t.engines))
+	for q := range first.piece.pieces() {
+		for _, e := range t.engines {
+			f, masters := e.piece.Features, e.piece.Sources.Sends[q]
+			if q == e.piece.Index || len(masters) == 0 {
 				continue
 			}
-			if err := t.exchange.Receive(ctx, round, q, p.Index, rows); err != nil {
+			rows := make([]float32, len(masters)*f.Cols)
+			for i, v := range masters {
+				f.Row(rows[i*f.Cols:(i+1)*f.Cols], int(v))
+			}
+			if err := t.exchange.Send(ctx, round, e.piece.Index, q, rows); err != nil {
 				return err
+			}
+		}
+		for i, e := range t.engines {
+			if e.piece.Index != q {
+				continue
+			}
+			reads, cols := e.piece.Sources.Reads, e.piece.Features.Cols
+			if t.inputs[i] = e.core.tape.mem.make(len(e.piece.Sources.IDs) * cols); e.halo.err != nil {
+				return e.halo.err
+			}
+			for from := range e.piece.pieces() {
+				if rows := t.inputs[i][reads[from]*cols : reads[from+1]*cols]; len(rows) > 0 {
+					if err := t.exchange.Receive(ctx, round, from, q, rows); err != nil {
+						return err
+					}
+				}
 			}
 		}
 	}

@@ -53,7 +53,7 @@ const framing = 0.02
 // What a node's process has beside its pieces, in bytes; measured by mappings and by Go's profile of its heap (docs/benchmarks.md).
 const (
 	program  = 46 << 20 // code that it has touched, actors, and what Go's collector keeps books in
-	perPeer  = 5 << 20  // gRPC's buffers for each other node
+	perPeer  = 3 << 20  // gRPC's buffers for each other node
 	answer   = 4 << 20  // the largest answer of rows, which is kept for the next one of each other node
 	keptSent = 64 << 20 // of messages a piece keeps for the next step at most
 	keptRead = 64 << 20 // of messages from other nodes a node keeps so at most
@@ -223,10 +223,7 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	exchange(false)
 	slowest("backward", func(n *PartsNode) int64 { return n.BackNanos })
 	exchange(true)
-	_, once, read, _ := crossing(math.MaxInt) // all that is read
-	for k := range kept {
-		kept[k] += 4 * int64(s.Inputs) * read[k]
-	}
+	out, in, _, _ := crossing(math.MaxInt) // of all that is read
 	if s.Nodes > 1 {
 		others := func(i int) int64 {
 			here := int64(p.Nodes[i].Pieces[1] - p.Nodes[i].Pieces[0])
@@ -239,9 +236,9 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	}
 	for i := range p.Nodes {
 		n, others := &p.Nodes[i], int64(s.Nodes-1)
-		received := n.Received + 4*int64(s.Inputs)*once[i]
+		received := n.Received + 4*int64(s.Inputs)*in[i]
 		n.Parameters += 4 * s.Parameters * 4 // with two moments and the sum
-		n.Messages += min(received, keptRead)
+		n.Messages += min(received, keptRead) + 4*int64(s.Inputs)*out[i]
 		n.Process = program + others*perPeer
 		if others > 0 {
 			n.Process += others * min(answer, received/others)
