@@ -228,12 +228,13 @@ func TestSpread(t *testing.T) {
 				cfg := spreadConfig(set, model)
 				if hybrid {
 					cfg.Sampling.Sampler, cfg.Sampling.Hybrid, cfg.Sampling.BatchSize = "khop", true, 300
+					cfg.Training.Sync, cfg.Execution.Trainers = runtime.SSP(turn%3), 1 // as many batches in flight as may be late, or one
 				}
 				want, err := computeSet(t.Context(), cfg, "")
 				if err != nil {
 					t.Fatal(err)
 				}
-				cfg.Training.Recompute = turn%2 == 1 // which no bit depends on
+				cfg.Training.Recompute, cfg.Execution.Trainers = turn%2 == 1, 0 // which no bit depends on
 				results, _, errs := spreadOver(t, cfg, placed, nil)
 				if err := errors.Join(errs...); err != nil {
 					t.Fatal(err)

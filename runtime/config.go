@@ -233,7 +233,7 @@ type TrainingConfig struct {
 type ExecutionConfig struct {
 	Threads  int `yaml:"threads"`  // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
 	Samplers int `yaml:"samplers"` // sampler actors; 0: the plan chooses
-	Trainers int `yaml:"trainers"` // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
+	Trainers int `yaml:"trainers"` // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1; with Sampling.Hybrid so many batches are in flight, 0: N+1
 	Credits  int `yaml:"credits"`  // batches a sampler may have out; 0: the plan chooses
 	// Device is what models are computed on: cpu (also if empty), cuda or cuda:N, an
 	// NVIDIA device, several with commas between them, like cuda:0,cuda:1, or cuda:all, which

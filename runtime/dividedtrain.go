@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"unsafe"
 
-	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
@@ -76,6 +74,17 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	if c.Training.Recompute {
 		trainer.Recompute()
 	}
+	bound := min(c.Training.Sync.Bound(), d.steps-1) // epochs' last steps are late for nobody
+	most := bound + 1
+	if n := c.Execution.Trainers; n > 0 {
+		most = min(most, n)
+	}
+	trainers := []*compute.PieceTrainer{trainer}
+	for len(trainers) < most {
+		beside := trainer.Beside(exec, d.spill)
+		defer beside.Close()
+		trainers = append(trainers, beside)
+	}
 	u := update.New(d.model, c.recipe(), cpu.NewExec(d.pool, d.kernels), d.params, nil)
 	state, err := d.resume(u)
 	if err == nil && places != nil {
@@ -91,46 +100,24 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return nil
 	})
 	defer func() { d.params = u.Params() }()
-	var order []uint32 // of the epoch's seeds; nil: all are one batch
-	for first := true; state.Step < int64(c.Training.Epochs*d.steps); first = false {
+	f := &inFlight{d: d, u: u, nodes: nodes, loss: loss, bound: int64(bound), next: state.Step, end: int64(c.Training.Epochs * d.steps), trainers: trainers}
+	f.begin(ctx)
+	defer f.over()
+	for state.Step < f.end {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		id := sampling.ID{Phase: "train", Epoch: int(state.Step) / d.steps, Batch: int(state.Step) % d.steps}
-		if d.steps > 1 && (order == nil || id.Batch == 0) {
-			order = sampling.Order(nodes, c.Training.Seed, id.Epoch)
-		}
-		if first || d.steps > 1 {
-			seeds := nodes
-			if d.steps > 1 {
-				seeds = slices.Sorted(slices.Values(sampling.Cut(order, c.Sampling.BatchSize, 1, id.Batch, 0)))
-			}
-			batch, err := d.batch(seeds)
-			if err == nil {
-				err = trainer.Use(ctx, func(piece int) compute.PieceBatch {
-					batch[piece].Loss = loss
-					return batch[piece]
-				})
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", id, err)
-			}
+		id := f.id(state.Step)
+		r, err := f.result(state.Step)
+		if err != nil {
+			return err
 		}
 		u.SetRate(id.Epoch, 1)
-		grads, stats, err := trainer.Gradient(ctx, u.Params(), actors.Key(c.Training.Seed, id))
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		u.Observe(grads[0])
-		better := c.Cluster.Spread != nil && c.Cluster.Spread.Better()
-		grad, sum, moves, err := trainer.Sum(ctx, grads, stats, better)
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		u.Apply([][]float32{grad}, sum.Weight)
+		u.Apply([][]float32{r.grad}, r.of.Weight)
 		ends := id.Batch == d.steps-1
-		state.Book(id, sum, ends)
-		moves = moves && state.Step < int64(c.Training.Epochs*d.steps)
+		state.Book(id, r.of, ends)
+		f.applied(state.Step)
+		moves := r.moves && state.Step < f.end
 		if c.Checkpoint.Dir != "" && (ends || moves) {
 			if err := verified(); err != nil {
 				return err
@@ -177,7 +164,7 @@ func (c *Config) NotInPieces() (bad []string) {
 		{"hybrid batches with batch norm, whose statistics would be of all nodes, or gcn-norm block", c.Sampling.Hybrid && (spec.Norm == "batch" || spec.GCNNorm == "block")},
 		{"micro-batches", c.Sampling.MicroBatches > 1},
 		{"samplers, credits and sample-on, as nothing is sampled", e.Samplers > 0 || e.Credits > 0 || e.SampleOn != ""},
-		{"sync ssp", c.Training.Sync.Asynchronous()},
+		{"sync ssp with the sampler full, whose epochs are one step each", c.Training.Sync.Asynchronous() && !c.Sampling.Hybrid},
 		{"inductive", c.Sampling.Inductive},
 		{"reorder", c.Sampling.Reorder > 0},
 		{"features, match, cache, gather and loaders, as rows stay where they lie", m.Features != "" || m.Match != "" || m.Cache != "" || m.Gather != "" || m.Loaders > 0},
@@ -214,11 +201,15 @@ func (d *Divided) identify() Identity {
 	if c.Sampling.Hybrid {
 		size = c.Sampling.BatchSize
 	}
-	return Identity{
+	id := Identity{
 		Data: d.set.Fingerprint(), NormalizeFeatures: c.Data.NormalizeFeatures, Model: d.model.Spec(), Sampler: sampling.Spec{Name: c.Sampling.Sampler}, Seed: c.Training.Seed,
 		BatchSize: size, Hybrid: c.Sampling.Hybrid,
 		MicroBatches: 1, Recipe: c.recipe(), Start: d.start, Precision: c.precision.String(), Kernels: d.kernels.String(),
 	}
+	if c.Training.Sync.Asynchronous() {
+		id.Sync = c.Training.Sync.String()
+	}
+	return id
 }
 
 // expected returns what training can go on from.

@@ -18,7 +18,7 @@ const MaxBound = 1 << 10
 
 // BoundedStaleness is each batch by one trainer on the newest parameters that it can have, of which its
 // gradient may be up to bound steps late, bound in [0, 1024]. Asynchronous runs cannot be
-// repeated bit for bit. See package actors/async.
+// repeated bit for bit, but where all pieces of a partition set compute each batch. See package actors/async.
 func BoundedStaleness(bound int) Sync { return Sync{true, bound} }
 
 // Asynchronous reports whether gradients may be late.

@@ -102,7 +102,7 @@ var settings = []setting{
 	{"blas", executionGroup, "`WHAT` makes dense products where a device computes: own (default), or cublas, NVIDIA's library, in float32 or tf32"},
 	{"sample-on", executionGroup, "`WHAT` samples where a device computes: cpu, or device, for neighbor without replacement, khop and gns (default: what measures faster)"},
 	{"samplers", executionGroup, "sampler actors; 0: the plan chooses (--sync ssp:N: one for each trainer)"},
-	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1)"},
+	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1; with --hybrid batches in flight, 0: N+1)"},
 	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},
 	{"eval-chunk", executionGroup, "rows computed at once in exact inference; 0: the plan chooses"},
 	{"loaders", executionGroup, "reads of features that may be under way; 0: the plan chooses"},

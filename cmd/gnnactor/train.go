@@ -57,7 +57,7 @@ best epoch and resumed ends with the same bits.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
 --credits, wherever --features lie, for any --match, --cache and --gather, and for a run that
-was interrupted and resumed, unless --sync is ssp. --reorder changes the order of the batches, and so the
+was interrupted and resumed, unless --sync is ssp without --hybrid. --reorder changes the order of the batches, and so the
 result, which is then the same for that --reorder.
 
 With --cluster --data may be a partition set, of which DIR has all pieces or some, or, where
@@ -75,7 +75,10 @@ lost the others wait until one that has its pieces is back, and all go on from t
 or train again from the beginning. With --scratch activations lie in files, for which memory is
 needed as far as there is some; with --recompute a layer's result is all that is kept of it, and the rest
 computed again for the backward pass. So do batches of --sampler khop with --hybrid: of --batch-size seeds each,
-whose neighbourhoods all pieces compute where they lie, rather than one node for itself.
+whose neighbourhoods all pieces compute where they lie, rather than one node for itself. Those of
+the next batch are found while one is computed; with --sync ssp:N up to N+1 are computed at once, or
+--trainers of them, which hold as much each: batch k of an epoch reads the parameters after its step k-N,
+so that the bits depend on N alone, and where rows are long on the way, a node computes another batch meanwhile.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
 beforehand which would do what, and what a step would wait for.`,

@@ -37,7 +37,7 @@ type Identity struct {
 	Keep              string        `json:"keep,omitempty"` // best: what training ends with; empty: the last parameters
 	Start             string        `json:"start"`          // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
-	Sync              string        `json:"sync,omitempty"` // ssp and its bound: no two such runs have the same bits
+	Sync              string        `json:"sync,omitempty"` // ssp and its bound: no two such runs have the same bits, unless Hybrid
 	Kernels           string        `json:"kernels"`
 }
 
