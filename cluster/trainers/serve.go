@@ -59,11 +59,6 @@ func (s *service) Close() {
 func (s *service) open(group uint64, epoch int64, members []string, owner async.Parameters, size int) {
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
 		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), begun: map[string]bool{}, have: map[string]bool{}, more: make(chan struct{})}
-	s.mu.Lock()
-	if old := s.term; old != nil && old.group == group {
-		t.begun = old.begun
-	}
-	s.mu.Unlock()
 	s.set(t)
 }
 
@@ -80,6 +75,9 @@ func (s *service) end(group uint64) {
 func (s *service) set(t *term) {
 	s.mu.Lock()
 	old := s.term
+	if old != nil && t != nil && old.group == t.group && s.ended < t.group { // else who followed may have heard that there is no such epoch
+		t.begun = old.begun
+	}
 	s.term = t
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -49,7 +49,8 @@ func newOutput(t *testing.T, name string) *output {
 	o := &output{wrote: make(chan struct{})}
 	if dir := os.Getenv(logs); dir != "" {
 		var err error
-		if o.file, err = os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name+".log")); err != nil {
+		// A node that a test starts again goes on in its file.
+		if o.file, err = os.OpenFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { o.file.Close() })
