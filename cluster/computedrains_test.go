@@ -22,21 +22,7 @@ import (
 // the last, and says so. No epoch is trained twice, though nothing is kept on disk.
 func TestComputeDrains(t *testing.T) {
 	t.Parallel()
-	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 2 * pieces.Border, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.1, Seed: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole, set := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "set")
-	ds.Fingerprint = ""
-	if err := store.Create(t.Context(), whole, ds); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.View(whole, func(s *store.Store) error {
-		_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: "contiguous", Pieces: 2})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	set := dividedInTwo(t)
 	s := serve(t)
 	var interrupt [2]context.CancelFunc
 	var ended [2]error
@@ -94,4 +80,25 @@ func TestComputeDrains(t *testing.T) {
 	if want := []int{0, 1, 2, 3, 4, 5}; !slices.Equal(trained, want) {
 		t.Errorf("the epochs %v were trained; want %v", trained, want)
 	}
+}
+
+// dividedInTwo returns a partition set of two pieces.
+func dividedInTwo(t *testing.T) string {
+	t.Helper()
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 2 * pieces.Border, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.1, Seed: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, set := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "set")
+	ds.Fingerprint = ""
+	if err := store.Create(t.Context(), whole, ds); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.View(whole, func(s *store.Store) error {
+		_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: "contiguous", Pieces: 2})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return set
 }

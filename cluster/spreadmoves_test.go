@@ -3,8 +3,6 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
-	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -51,21 +48,7 @@ func startMovers(t *testing.T, keeps bool) *movers {
 func (m *movers) come(name string, least int, has ...int) {
 	m.t.Helper()
 	dir := m.t.TempDir()
-	for _, f := range pieces.Files() {
-		b, err := os.ReadFile(filepath.Join(m.cfg.Data.Path, f))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, f), b, 0o644)
-		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	for _, k := range has {
-		f := pieces.PieceName(k)
-		if err := os.CopyFS(filepath.Join(dir, f), os.DirFS(filepath.Join(m.cfg.Data.Path, f))); err != nil {
-			m.t.Fatal(err)
-		}
-	}
+	copySet(m.t, m.cfg.Data.Path, dir, has...)
 	n := enter(m.t, m.store, name, 4, least)
 	for _, other := range m.nodes {
 		other.plane.SetPeer(name, n.plane.Address())

@@ -5,19 +5,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Three hosts train asynchronously. The one that has the parameters is drained, and then the next one killed, and each
-// comes back: others have the parameters then, and go on.
-func TestNetParameters(t *testing.T) {
-	epochs, times := 300, 2
-	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
-		epochs, times = n, max(2, n/250)
+// The parameters of an asynchronous run move 4 times.
+func TestNetParameters(t *testing.T) { parametersMoved(t, 300, 2) }
+
+// They move 100 times.
+func TestNetParametersLong(t *testing.T) {
+	if os.Getenv(long) == "" {
+		t.Skipf("it takes 5 minutes; set %s to any number", long)
 	}
+	parametersMoved(t, 2500, 50)
+}
+
+// parametersMoved trains on three hosts asynchronously. So many times the one that has the parameters is drained, and then
+// the next one killed, and each comes back: others have the parameters then, and go on.
+func parametersMoved(t *testing.T, epochs, times int) {
 	c := &samplerCluster{netCluster: startStores(t, 4, 1)}
 	trainers := c.nodes[1:]
 	steps := func(n *netNode) string { return filepath.Join(c.dir, n.name+"-steps") }
@@ -116,5 +122,16 @@ func TestNetParameters(t *testing.T) {
 	if int64(len(seen)) != all[0].Batches {
 		t.Errorf("%d of %d steps were made", len(seen), all[0].Batches)
 	}
+	// What an owner that is killed has made since its epoch began is made again, and nothing else.
+	again, most := len(lines)-len(seen), times*int(all[0].Batches)/epochs
+	if again > most {
+		t.Errorf("%d steps were made again; %d kills make it %d at most", again, times, most)
+	}
+	for _, n := range trainers {
+		if s := n.log.String(); strings.Contains(s, "not every node took the state over") {
+			t.Errorf("%s waited for its state to be taken:\n%s", n.name, ending(s))
+		}
+	}
+	t.Logf("%d moves; %d steps were made again", 2*times, again)
 	logPauses(t, lines, moments)
 }
