@@ -30,12 +30,15 @@ func TestPlaces(t *testing.T) {
 		{Node: "b", Epoch: 2, Shards: []int{1, 2, 10}, Yield: true},
 		{Node: "c", Epoch: 3, Shards: []int{0, 10, 12}},
 		{Node: "s", Epoch: 4, Kinds: []string{samplers.Kind}}, {Node: "t", Epoch: 5, Samplers: 1},
+		{Node: "u", Epoch: 6, Kinds: []string{shard.PartKind}, Shards: []int{0, 3}},
 	}}
 	at := func(kind, id, node string, epoch int64) membership.Place {
 		return membership.Place{Kind: kind, ID: id, Node: node, Epoch: epoch}
 	}
 	table := []membership.Place{
 		at(kindParameters, theRun, "b", 4),
+		at(shard.PartKind, "0", "u", 12), // a piece is no shard of its number
+		at(shard.PartKind, "1", "a", 13),
 		at(shard.Kind, "0", "c", 5),       // holds still, though a comes first
 		at(shard.Kind, "1", "b", 6),       // drains, and a has it too
 		at(shard.Kind, "7", "a", 7),       // nobody's
@@ -45,7 +48,7 @@ func TestPlaces(t *testing.T) {
 		at(samplers.Kind, "t:1", "s", 11), // of a trainer that has one
 	}
 	want := []membership.Place{
-		at("old", "x", "", 9), at(kindParameters, theRun, "a", 4), at(samplers.Kind, "t:1", "", 11),
+		at("old", "x", "", 9), at(kindParameters, theRun, "a", 4), at(shard.PartKind, "1", "", 13), at(shard.PartKind, "3", "u", 0), at(samplers.Kind, "t:1", "", 11),
 		at(shard.Kind, "1", "a", 6), at(shard.Kind, "10", "c", 0), at(shard.Kind, "12", "c", 8), at(shard.Kind, "2", "a", 0), at(shard.Kind, "7", "", 7),
 	}
 	if got := changes(v, table, "a", 1); !slices.Equal(got, want) {
