@@ -195,3 +195,36 @@ func TestNeighborhoods(t *testing.T) {
 		}
 	}
 }
+
+// Rows that are given lie in the order in which they are asked for, and not by nodes' numbers; whatever the layer does first, outputs have the bits of the table's.
+func TestInferRows(t *testing.T) {
+	for _, dims := range [][3]int{{9, 6, 3}, {3, 6, 8}} {
+		for _, model := range []string{"gcn", "sage", "gat"} {
+			ds := testDataset(97, 1, dims[0], false)
+			m := mustModel(t, sized(Spec{Model: model}, 2, dims[0], dims[1], dims[2]), ds.Graph)
+			params, x, nodes := randomParams(m, 5), testExec(t, 1, cpu.Go), []uint32{96, 40, 3}
+			want, err := m.Infer(t.Context(), x, params, ds, nodes, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := 0
+			got, err := m.InferRows(t.Context(), x, params, ds, nodes, 10, func(nodes []uint32) (*graph.Features, error) {
+				asked = len(nodes)
+				data := make([]float32, len(nodes)*dims[0])
+				for i, v := range nodes {
+					ds.NodeFeatures.Row(data[i*dims[0]:][:dims[0]], int(v))
+				}
+				return graph.NewFeatures(len(nodes), dims[0], data), nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if asked == 0 || asked == 97 {
+				t.Fatalf("%d rows were asked for: the test shows nothing", asked)
+			}
+			if !slices.Equal(got.Data, want.Data) {
+				t.Errorf("%s, %v: outputs %v by rows; want %v", model, dims, got.Data, want.Data)
+			}
+		}
+	}
+}

@@ -50,14 +50,13 @@ func FindPlaces(ctx context.Context, ex Exchange, round string, pieces []*Piece)
 
 // several tells whether there is more than one place.
 func (pl Places) several() bool {
-	first := -1
-	for _, p := range pl {
-		if p >= 0 && first >= 0 && p != first {
-			return true
+	places := 0
+	for q, first := range pl {
+		if first == q {
+			places++
 		}
-		first = max(first, p)
 	}
-	return false
+	return places > 1
 }
 
 // tell sends what a piece says to every other place, once.

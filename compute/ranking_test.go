@@ -76,3 +76,21 @@ func TestAbsentClasses(t *testing.T) {
 		t.Errorf("several labels, of which one tells nodes apart: AUC %v, average precision %v, want 1, %v", a, b, want)
 	}
 }
+
+// A softmax is that of logits of any size, and so are rankings by it, whichever rows have no label.
+func TestRankingOfLargeLogits(t *testing.T) {
+	small := cpu.Dense(4, 2, []float32{1, 0, 5, 5, 0, 1, 0.5, 0})
+	labels := []int32{0, graph.Unlabeled, 1, 1}
+	large := cpu.Dense(4, 2, slices.Clone(small.Data))
+	for i, by := range []float32{1000, -1000, 2000, -3000} {
+		for j := range large.Row(i) {
+			large.Row(i)[j] += by
+		}
+	}
+	for name, logits := range map[string]cpu.Matrix[float32]{"small": small, "large": large} {
+		// Of class 0 the scores fall from row 0 over 3 to 2, and rows 3 and 2 are of the other class.
+		if auc, ap := SingleLabelRanking(logits, labels); auc != 1 || ap != 1 {
+			t.Errorf("%s: AUC %v, average precision %v", name, auc, ap)
+		}
+	}
+}
