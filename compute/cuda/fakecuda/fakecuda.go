@@ -250,7 +250,7 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 			if _, number, ok := strings.Cut(name, MutantOf); ok {
 				mutant = number
 			}
-			fmt.Fprintf(&all, "#undef MUTANT\n#define MUTANT %s\nnamespace %s_cu {\n#include %q\n}\n", mutant, name, path)
+			fmt.Fprintf(&all, "#undef MUTANT\n#undef MODULE\n#define MUTANT %s\n#define MODULE %s\nnamespace %[2]s_cu {\n#include %[3]q\n}\n", mutant, name, path)
 		}
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
 			return err

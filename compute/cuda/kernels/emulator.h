@@ -18,7 +18,13 @@
 #include <string>
 #include <vector>
 #define KERNEL(threads) static void
-#define EXPORT(name) static emulator::Kernel exported_##name(#name, name, MUTANT);
+#define JOINED(a, b) a##b
+#define JOIN(a, b) JOINED(a, b)
+#define TEXT_OF(a) #a
+#define TEXT(a) TEXT_OF(a)
+#define EXPORT(name) \
+  extern "C" char JOIN(__start_shared_, MODULE)[] __attribute__((weak)), JOIN(__stop_shared_, MODULE)[] __attribute__((weak)); \
+  static emulator::Kernel exported_##name(#name, name, MUTANT, JOIN(__start_shared_, MODULE), JOIN(__stop_shared_, MODULE));
 #define DEVICE static inline
 #define UNROLL
 
@@ -56,11 +62,12 @@ struct Copies {
 struct Kernel {
   const char *name;
   int mutant; // that it is of; 0: none
+  char *shared, *shared_end; // all shared memory of its module; null: none
   void (*function)();
   void (*call)(void (*)(), void **);
   std::vector<int> sizes; // of parameters; 0: a pointer
   static std::vector<Kernel *> &all() { static std::vector<Kernel *> k; return k; }
-  template <class... A> Kernel(const char *n, void (*f)(A...), int m) : name(n), mutant(m), function((void (*)())f), call(&Kernel::with<A...>) {
+  template <class... A> Kernel(const char *n, void (*f)(A...), int m, char *begin, char *end) : name(n), mutant(m), shared(begin), shared_end(end), function((void (*)())f), call(&Kernel::with<A...>) {
     sizes = {(std::is_pointer_v<A> ? 0 : (int)sizeof(A))...};
     all().push_back(this);
   }
@@ -71,8 +78,7 @@ struct Kernel {
 struct Grid { int x = 1, y = 1, threads = 1; };
 
 #ifndef EMULATE_THREADS
-#define SHARED static __attribute__((section("shared_memory")))
-extern "C" char __start_shared_memory[] __attribute__((weak)), __stop_shared_memory[] __attribute__((weak));
+#define SHARED static __attribute__((section("shared_" TEXT(MODULE))))
 
 enum State { READY, AT_BARRIER, AT_SHUFFLE, ENDED };
 struct Fiber {
@@ -92,15 +98,26 @@ inline unsigned exchange[1024]; // what shuffles pass on
 inline const char *failure;     // of the block that runs
 inline const size_t stack_bytes = 1 << 16;
 
-extern "C" void emulator_switch(void **save, void *to);
-asm(".text\n.globl emulator_switch\nemulator_switch:\n"
-    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+// Goes on at to, and has it saved where to go on here. It stands where it is used, as calls that do not return have
+// the processor guess wrong where their callers do. A function that uses it is noipa: the compiler does not see that
+// others run meanwhile, and would have its callers keep what shared memory, or a register, holds.
+inline __attribute__((always_inline)) void switch_to(void **save, void *to) {
+  asm volatile(
+      "lea -128(%%rsp),%%rsp\npush %%rbp\npush %%rbx\nlea 1f(%%rip),%%rax\npush %%rax\n"
+      "mov %%rsp,(%%rdi)\nmov %%rsi,%%rsp\npop %%rax\njmp *%%rax\n"
+      "1: pop %%rbx\npop %%rbp\nlea 128(%%rsp),%%rsp\n"
+      : "+D"(save), "+S"(to) : : "memory", "cc", "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+      "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+#ifdef __AVX512F__
+      , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31",
+      "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
+#endif
+  );
+}
 
-inline void leave(State s) {
+__attribute__((noipa)) inline void leave(State s) {
   fibers[current].state = s;
-  emulator_switch(&fibers[current].stack_pointer, scheduler);
+  switch_to(&fibers[current].stack_pointer, scheduler);
 }
 inline void fail(const char *what) {
   failure = what;
@@ -116,17 +133,16 @@ inline void start(Fiber &f) {
   if (!f.stack) f.stack = (char *)aligned_alloc(64, stack_bytes);
   void **top = (void **)(f.stack + stack_bytes - 64);
   top[0] = (void *)entry;
-  memset(top - 6, 0, 48);
-  f.stack_pointer = top - 6;
+  f.stack_pointer = top;
   f.state = READY;
   f.copies.clear();
 }
 
 // run_block returns what is wrong with the block, or null.
-inline const char *run_block(int n) {
+__attribute__((noipa)) inline const char *run_block(int n) {
   static unsigned round = 0, block = 0;
   static char told[200];
-  if (__start_shared_memory) memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
+  if (kernel->shared) memset(kernel->shared, 0xff, kernel->shared_end - kernel->shared);
   if ((int)fibers.size() < n) fibers.resize(n);
   for (int i = 0; i < n; i++) start(fibers[i]);
   failure = nullptr;
@@ -143,7 +159,7 @@ inline const char *run_block(int n) {
     for (int q = 0; q < warps; q++) {
       int w = kth(q, warps);
       if (!ready(w) || (others && w == slow)) continue;
-      for (int k = 0; k < 32 && !failure; k++) { current = w * 32 + kth(k, 32); emulator_switch(&scheduler, fibers[current].stack_pointer); }
+      for (int k = 0; k < 32 && !failure; k++) { current = w * 32 + kth(k, 32); switch_to(&scheduler, fibers[current].stack_pointer); }
     }
     if (failure) return failure;
     int waiting = 0, ended = 0, line = 0;
