@@ -150,6 +150,7 @@ func TestAuditAway(t *testing.T) {
 // Exact inference of a node without the topology goes on, to the same bits, when the node that it
 // asks for rows drains or dies in the middle: another one is asked for what did not come.
 func TestInferenceOutlivesWhoIsAsked(t *testing.T) {
+	t.Parallel()
 	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 2000, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 // A node that was away when its run ended is told so once, and waits for the next one
 // then; a node that came to the end itself takes part again if it wants the same.
 func TestRunEndedMeanwhile(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
 	a, b := enter(t, options(s, "a", dirs["a"])), enter(t, options(s, "b", dirs["b"]))

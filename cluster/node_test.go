@@ -98,6 +98,7 @@ func TestHome(t *testing.T) {
 // Nodes see one another on both planes; one that comes back with its directory
 // takes its own place, one with another directory does not.
 func TestEnter(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	dir := t.TempDir()
 	a := enter(t, options(s, "a", t.TempDir()))
@@ -134,6 +135,7 @@ func TestEnter(t *testing.T) {
 
 // Who cannot enter leaves nothing open.
 func TestEnterFails(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	for name, change := range map[string]func(*NodeOptions){
 		"a port that is taken": func(o *NodeOptions) { o.Listen = s.Endpoint() },
@@ -169,6 +171,7 @@ func nothing(*Run) error { return nil }
 // The first node says what the run is, the others take it; who requires
 // something else hears what. When the run is done another one may begin.
 func TestTake(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	took := make(chan *Run, 1)
@@ -227,6 +230,7 @@ func TestDifferences(t *testing.T) {
 // Whoever looks gets the status of all; a node drains when it is asked to by way
 // of any other, unless nobody would be left to train.
 func TestStatusAndDrain(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	a.Report(func() Progress { return Progress{Epoch: 3, Epochs: 9, Step: 77} })

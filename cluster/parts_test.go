@@ -132,6 +132,7 @@ func partsKinds() (all []runtime.Config) {
 // nodes: a node that lacks a piece that it is to hold copies it, none opens more than those, and questions go to who holds the rows, one for
 // each hop and node. Which sampler is tried on which pieces is drawn; each is on several nodes at least once.
 func TestParts(t *testing.T) {
+	t.Parallel()
 	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.024, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)

@@ -175,6 +175,7 @@ func TestActorsMove(t *testing.T) {
 
 // Of two nodes that are told to drain at the same time, one stays to train.
 func TestDrainsTakeTurns(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	var nodes []*Node
 	for _, name := range []string{"a", "b"} {
@@ -210,6 +211,7 @@ func TestDrainsTakeTurns(t *testing.T) {
 // The last node that samples does not drain while somebody trains who needs one; as soon as another is to sample, or
 // who trains samples for himself, it does.
 func TestDrainLastSampler(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	announce := func(n *Node, change func(*membership.Info)) {
@@ -263,6 +265,7 @@ func TestDrainLastPieces(t *testing.T) {
 
 // The last node that holds rows does not drain while somebody trains; as soon as another is there to take them, it does.
 func TestDrainLastHolder(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
 	announce := func(n *Node, change func(*membership.Info)) {
@@ -320,6 +323,7 @@ func TestDrainWithoutLeader(t *testing.T) {
 // A leader that is dead is passed by, and a node that leaves before it could answer has
 // drained.
 func TestDrainAndGone(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a := enter(t, options(s, "a", t.TempDir()))
 	a.Member.Stand()

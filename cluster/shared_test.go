@@ -57,6 +57,7 @@ func trainAs(t *testing.T, store membership.Store, n int, want string, config fu
 // Nodes that share a checkpoint directory write one checkpoint per epoch, and
 // any other number of them, or one process, goes on from it.
 func TestSharedCheckpoint(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	var wants []string
 	for c.Training.Epochs = 1; c.Training.Epochs <= 4; c.Training.Epochs++ {

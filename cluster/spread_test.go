@@ -202,6 +202,7 @@ func blocks(t *testing.T) string {
 // Global batches and such of whole neighbourhoods, exact inference and evaluation over 1, 2, 3, 4 and 8 pieces, wherever edges lie, on 1, 2 and 4 nodes, placed by chance, have the bits of one process
 // on the same pieces: losses, parameters, metrics, and the outputs of every node, each at one node.
 func TestSpread(t *testing.T) {
+	t.Parallel()
 	whole := blocks(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	models := []string{"gcn", "sage", "gat", "gin"}

@@ -128,6 +128,7 @@ var everyEpoch = []int{0, 1, 2, 3, 4, 5, 6}
 // A node that comes while two others train takes its pieces at the border of the next step, once: all go on from what was kept there, in
 // a checkpoint or in memory, each step is made once, to the bits of one process, though the store fails now and then.
 func TestSpreadMoves(t *testing.T) {
+	t.Parallel()
 	for _, keeps := range []bool{true, false} {
 		m := startMovers(t, keeps)
 		called, arrived := make(chan struct{}), make(chan struct{})
@@ -162,6 +163,7 @@ func TestSpreadMoves(t *testing.T) {
 // A node that drains while it trains with two others computes on until those have its piece, which they take over at the border of a step: nobody stops, each step
 // is made once, to the bits of one process, and the node ends, also where it has heard of nothing before the others are done.
 func TestSpreadDrains(t *testing.T) {
+	t.Parallel()
 	for _, keeps := range []bool{true, false} {
 		for _, late := range []bool{false, true} {
 			m := startMovers(t, keeps)

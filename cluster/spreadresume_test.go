@@ -15,6 +15,7 @@ import (
 // Checkpoints of global batches go on on other numbers of nodes and other placements, to the bits of a run that was not interrupted: nodes without
 // one, and those whose newest is older or damaged, get the state from one that has it.
 func TestSpreadResumes(t *testing.T) {
+	t.Parallel()
 	cfg := spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 4), "gin")
 	cfg.Training.Epochs, cfg.Training.Optimizer, cfg.Checkpoint.Keep = 6, "adam", 3
 	cfg.Model.Hidden = 64 // a state has more bytes than 65,536, which are counted in two numbers

@@ -91,6 +91,7 @@ func trainOn(ctx context.Context, c runtime.Config, each func(runtime.Event)) (s
 
 // One, two, four and five nodes train to the same bits as one process.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	want, err := trainOn(t.Context(), clusterConfig(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +205,7 @@ func TestTogetherThroughDeath(t *testing.T) { throughDeath(t, clusterConfig()) }
 // The same with batches that are reordered, of which the last one of an epoch has
 // fewer micro-batches than there are trainers.
 func TestTogetherReordered(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	c.Sampling.Reorder, c.Memory.Match, c.Memory.Features = 4, "on", "throttled:10GB/s"
 	n := len(generate.Builtin().Train)
@@ -231,6 +233,7 @@ func TestTogetherReordered(t *testing.T) {
 
 // Trainers that reorder batches sample each micro-batch once among them.
 func TestReorderedSampledOnce(t *testing.T) {
+	t.Parallel()
 	var drawn atomic.Int64
 	c := clusterConfig()
 	c.Sampling.Reorder, c.Memory.Match, c.Memory.Features, c.Cluster.Audit = 3, "on", "throttled:10GB/s", 0
@@ -337,6 +340,7 @@ func TestSampledAhead(t *testing.T) {
 
 // Nodes of a cluster all end with the parameters that are best by validation.
 func TestTogetherKeepsBest(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	c.Training.Epochs, c.Training.LR, c.Training.Keep = 4, 0.3, "best"
 	best := 0

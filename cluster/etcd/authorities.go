@@ -40,10 +40,9 @@ func (s *Server) look(ctx context.Context, files transport.CertFiles, began []by
 	}
 }
 
-const (
-	turnKey = "/gnnactor-store/turn"
-	turn    = 5 * time.Second
-)
+const turnKey = "/gnnactor-store/turn"
+
+var turn = 5 * time.Second // tests have less
 
 // Turn waits until no other server of the store has started anew for the last 5
 // seconds, so that those that serve are enough, and reserves the next 5 for this

@@ -2,11 +2,18 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const TurnKey = turnKey
+
+// Turns changes how long a server's turn is, and returns how long it was.
+func Turns(long time.Duration) (was time.Duration) {
+	was, turn = turn, long
+	return was
+}
 
 // Granted returns for how many seconds a key was granted; 0: it is gone.
 func (c *Client) Granted(ctx context.Context, key string) (int64, error) {

@@ -71,6 +71,7 @@ func (r *record) String() string {
 // A store whose disk fills up refuses writes and says where, answers reads, keeps the
 // leases that are there, and takes writes again by itself when there is room.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := disk(t, "size=240m")
 	var log record
 	s := serve(t, etcd.Options{Node: "one", Dir: filepath.Join(dir, "store"), Logger: slog.New(slog.NewTextHandler(&log, nil))})

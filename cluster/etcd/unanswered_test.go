@@ -14,6 +14,7 @@ import (
 
 // Whoever asks a store in vain is told what to change.
 func TestUnanswered(t *testing.T) {
+	t.Parallel()
 	own, other := transporttest.Authority(t)("a"), transporttest.Authority(t)("a")
 	ours, foreign := &own, &other
 	serve := func(files *transport.CertFiles) string {
@@ -62,6 +63,7 @@ func TestUnanswered(t *testing.T) {
 // A directory is one store's; when that ends, another may have it. A port that is taken
 // is named.
 func TestInUse(t *testing.T) {
+	t.Parallel()
 	o := Options{Node: "a", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0"}
 	s, err := Serve(t.Context(), o)
 	if err != nil {
