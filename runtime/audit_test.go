@@ -12,6 +12,7 @@ import (
 // Every sampler's batch has the digest that another sampler of the same settings makes of
 // it, whatever it sampled before, with links as well.
 func TestSampledAgain(t *testing.T) {
+	t.Parallel()
 	for _, name := range Samplers() {
 		c := clusterConfig()
 		c.Sampling.Sampler, c.Sampling.Options, c.Sampling.MicroBatches = name, samplerOptions[name], 2

@@ -10,6 +10,7 @@ import (
 // parameters' hash, are the same for any number of trainers,
 // in a run that was interrupted within epochs, and after saving and loading.
 func TestBatchNormBits(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"sage", "gin"} {
 		t.Run(model, func(t *testing.T) {
 			c := config()

@@ -54,7 +54,7 @@ func TestCoraOnDevice(t *testing.T) {
 			t.Parallel()
 			c := DefaultConfig()
 			c.Data.Path, c.Model.Name, c.Model.Hidden, c.Training.Epochs, c.Training.EvalEvery = data, model, 16, epochs, 0
-			c.Sampling.Fanouts, c.Sampling.BatchSize, c.Training.Seed = []int{5, 5}, 140, 7
+			c.Sampling.Fanouts, c.Sampling.BatchSize, c.Training.Seed = []int{3, 3}, 140, 7
 			var runs [2][]float64
 			for i, device := range []string{"cpu", "cuda:0"} {
 				c.Execution.Device = device

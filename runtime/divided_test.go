@@ -138,6 +138,7 @@ func divided(t *testing.T, cfg Config, o pieces.Options) *Divided {
 // Training that was stopped goes on from its checkpoint to the bits of one that was not, passes over a damaged one, and takes no other
 // run's; its directory is not used again unless it is asked to go on.
 func TestDividedTrainResumes(t *testing.T) {
+	t.Parallel()
 	cfg := DefaultConfig()
 	cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Training.Epochs = narrowBlocks(t), "gcn", "batch", 5
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Schedule = "full", nil, "cosine"
@@ -196,6 +197,7 @@ func TestDividedTrainResumes(t *testing.T) {
 // What global batches over pieces do not have is refused by name, training ends with its context and what it tells, and the same
 // set trains to the same bits again.
 func TestDividedTrainRefuses(t *testing.T) {
+	t.Parallel()
 	cfg := DefaultConfig()
 	cfg.Data.Path, cfg.Model.Name, cfg.Training.Epochs = narrowBlocks(t), "gcn", 2
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil

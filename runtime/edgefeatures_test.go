@@ -34,6 +34,7 @@ func withEdgeFeatures() *graph.Dataset {
 // Edges that say which neighbours to listen to bring accuracy, sampled or not;
 // the bits do not depend on how batches travel.
 func TestEdgeFeatures(t *testing.T) {
+	t.Parallel()
 	c := config()
 	c.Data.Dataset, c.Model.Name, c.Model.Heads, c.Training.Epochs = withEdgeFeatures(), "gat", 2, 20
 	without := trained(t, started(t, c)).TestAccuracy

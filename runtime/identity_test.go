@@ -15,6 +15,7 @@ import (
 // Every setting that changes the result is part of the identity, and a resume
 // with another value of it is refused by name.
 func TestEverySettingIsIdentified(t *testing.T) {
+	t.Parallel()
 	c := config()
 	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
 	trained(t, started(t, c))

@@ -175,6 +175,7 @@ func TestReorderChangesBits(t *testing.T) {
 // A run that is interrupted in the middle of a reordered window goes on in the
 // order that it would have had.
 func TestResumeWithinWindow(t *testing.T) {
+	t.Parallel()
 	c := config()
 	c.Sampling.Reorder, c.Sampling.MicroBatches, c.Training.Epochs, c.Training.EvalEvery = 3, 2, 2, 0
 	want := parametersOf(t, c)

@@ -58,6 +58,7 @@ func TestBatchesWithoutLoss(t *testing.T) {
 // checkpoint: a run that stops after every epoch ends at the bits of one that
 // does not.
 func TestResumeKeepsTheRecipe(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"sgd":      func(c *Config) { c.Training.Optimizer, c.Training.LR = "sgd", 0.1 },
 		"adamw":    func(c *Config) { c.Training.Optimizer = "adamw" },

@@ -18,7 +18,10 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	leak.Beside(4) // they wait for the disk
+	leak.Main(m)
+}
 
 // small is a graph on which an epoch takes milliseconds.
 var small = sync.OnceValue(func() *graph.Dataset {
@@ -113,6 +116,7 @@ var samplerOptions = map[string]map[string]string{
 
 // Every sampler trains, to the same bits for any number of actors.
 func TestEverySampler(t *testing.T) {
+	t.Parallel()
 	for _, name := range Samplers() {
 		t.Run(name, func(t *testing.T) {
 			c := config()

@@ -9,6 +9,7 @@ import (
 // A large batch that one sampler draws with all threads has the bits that one
 // thread draws.
 func TestSamplingTogetherChangesNoBits(t *testing.T) {
+	t.Parallel()
 	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 34_000, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.99, ValidFraction: 0.001, Seed: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -60,6 +60,7 @@ var architectures = map[string]func(*Config){
 // whatever the model is. The default's settings with such a file are refused with what
 // contradicts it.
 func TestSavedModelOpensByItself(t *testing.T) {
+	t.Parallel()
 	for name, change := range architectures {
 		t.Run(name, func(t *testing.T) {
 			c := config()

@@ -34,6 +34,7 @@ func counted(t *testing.T, s *runtimetest.Census, last *Event) func(Event) {
 // staler than the bound, and an accuracy within 2 points of the synchronous one.
 // That is a bound on what differs from run to run, too.
 func TestStale(t *testing.T) {
+	t.Parallel()
 	plain := sspConfig()
 	plain.Training.Sync, plain.Training.Epochs, plain.Sampling.BatchSize = Sync{}, 10, 64
 	var want Event

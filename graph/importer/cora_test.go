@@ -31,6 +31,7 @@ func imported(t testing.TB, src string, o Options) *graph.Dataset {
 }
 
 func TestCoraIsTheSameFromBothFormats(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{{}, {NormalizeFeatures: true}, {Undirected: true, SelfLoops: true}} {
 		bolt := imported(t, shared(t, "data", "cora"), o)
 		ogb := imported(t, shared(t, "data", "cora-ogb"), o)

@@ -15,6 +15,7 @@ import (
 // A store imported with a feature type holds what Encode gives, verifies, and
 // is whole or absent.
 func TestImportWithFeatureType(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	src := filepath.Join(dir, "src")
 	x := make([]float32, 40*9)

@@ -13,6 +13,7 @@ import (
 // However many runs ids are written in, the store is the same: small numbers, which are not mapped at first, then
 // sparse ones, then texts; and ids that are two nodes as texts are refused.
 func TestRunsOfIDs(t *testing.T) {
+	t.Parallel()
 	for name, id := range map[string]func(at, v int) string{
 		"sparse":              func(_, v int) string { return fmt.Sprint(int64(v)*1e15 - 7) },
 		"texts":               func(_, v int) string { return fmt.Sprintf("node %d", v*v) },
@@ -51,6 +52,7 @@ func TestRunsOfIDs(t *testing.T) {
 
 // However many runs the ids of a table of nodes are written in, and those of edges to them, the store is the same, and so is what is refused.
 func TestRunsOfNodes(t *testing.T) {
+	t.Parallel()
 	const n = 3000
 	pad := strings.Repeat("w", 400) // so that there are several batches of rows
 	numbers := func(_, v int) string { return fmt.Sprint(int64(v)*1e15 - 7) }

@@ -287,6 +287,7 @@ func TestOptionsChangeTheGraphAsTheySay(t *testing.T) {
 
 // Rows are put together range by range; where ranges end must not show.
 func TestRangesOfRowsDoNotShow(t *testing.T) {
+	t.Parallel()
 	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 7, Edges: 600, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -335,6 +336,7 @@ func TestMultiLabelsAndFloat16(t *testing.T) {
 }
 
 func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
+	t.Parallel()
 	line := func(n int, f func(i int) string) string {
 		var b strings.Builder
 		for i := range n {

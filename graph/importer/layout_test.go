@@ -231,6 +231,7 @@ func jsonQuoted(s string) string {
 // Whatever graph is written in whatever layout is the graph that is imported, among the nodes that edges name or as many as
 // are asked for; with both directions of each edge, where that is asked for.
 func TestAnyLayoutIsTheSameGraph(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(96) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		kind := idKinds[r.IntN(len(idKinds))]

@@ -6,4 +6,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	leak.Beside(4) // they wait for the disk
+	leak.Main(m)
+}

@@ -48,6 +48,7 @@ func namedEdges(ds *graph.Dataset) (list []string) {
 // The ways in which programs and people write graphs: each is read for what it is, or refused with what
 // to say. The bytes are those that the programs write.
 func TestTablesAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
 	plain := []string{"0>5", "5>7"}
 	for name, c := range map[string]struct {
 		file, content string

@@ -15,6 +15,7 @@ import (
 // What programs of Debian 12 wrote (testdata/written/make.sh): pandas, networkx, igraph, numpy, Python's csv and json, R and its igraph, sqlite3.
 // Each file is the graph that was written, or is refused with what mends it; and where that is a flag, with the flag it is that graph.
 func TestWrittenByPrograms(t *testing.T) {
+	t.Parallel()
 	readWritten(t, filepath.Join("testdata", "written"))
 }
 
