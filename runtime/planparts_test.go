@@ -153,8 +153,8 @@ func TestPlanPartsOfLargePieces(t *testing.T) {
 				got++
 			}
 		}
-		if got != want {
-			t.Errorf("rows of layer 0 of %d masters cross in %d rounds, want %d: %+v", masters, got, want, parts.Rounds)
+		if got != want || (parts.Inputs == 64) != (want == 0) {
+			t.Errorf("rows of layer 0 of %d masters cross in %d rounds, want %d, and %d features once: %+v", masters, got, want, parts.Inputs, parts.Rounds)
 		}
 	}
 }

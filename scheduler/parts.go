@@ -70,7 +70,7 @@ const RanOn = 8
 type PartsNode struct {
 	Pieces       [2]int `json:"pieces"`       // from, and up to but without
 	Activations  int64  `json:"activations"`  // bytes, with gradients and transposed edges
-	Messages     int64  `json:"messages"`     // of rows that are sent and received in a step, the first one sending most, whose memory is the next one's
+	Messages     int64  `json:"messages"`     // of rows that are sent and received in a step, the first one receiving most, whose memory is the next one's
 	Process      int64  `json:"process"`      // the program, what it keeps for each other node, and what Go's collector leaves
 	Parameters   int64  `json:"parameters"`   // with moments and gradients
 	Halo         int64  `json:"halo"`         // which rows are sent
@@ -223,7 +223,7 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	exchange(false)
 	slowest("backward", func(n *PartsNode) int64 { return n.BackNanos })
 	exchange(true)
-	out, in, _, _ := crossing(math.MaxInt) // of all that is read
+	_, once, _, _ := crossing(math.MaxInt) // of all that is read; what was sent is let go of before activations are there
 	if s.Nodes > 1 {
 		others := func(i int) int64 {
 			here := int64(p.Nodes[i].Pieces[1] - p.Nodes[i].Pieces[0])
@@ -236,9 +236,9 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	}
 	for i := range p.Nodes {
 		n, others := &p.Nodes[i], int64(s.Nodes-1)
-		received := n.Received + 4*int64(s.Inputs)*in[i]
+		received := n.Received + 4*int64(s.Inputs)*once[i]
 		n.Parameters += 4 * s.Parameters * 4 // with two moments and the sum
-		n.Messages += min(received, keptRead) + 4*int64(s.Inputs)*out[i]
+		n.Messages += min(received, keptRead)
 		n.Process = program + others*perPeer
 		if others > 0 {
 			n.Process += others * min(answer, received/others)
