@@ -142,7 +142,7 @@ func (f *inFlight) fit() error {
 	i := f.trainer(f.first)
 	f.results[i] <- <-f.results[i]
 	what := fmt.Sprintf("what %d batches in flight hold (fewer trainers have fewer in flight, with the same result)", len(f.trainers))
-	return scheduler.Within(f.d.cfg.limit, what, int64(len(f.trainers))*f.trainers[i].Bytes())
+	return scheduler.WithinOfPieces(f.d.cfg.limit, what, int64(len(f.trainers))*f.trainers[i].Bytes())
 }
 
 // trainer says which one computes the batch of step k.

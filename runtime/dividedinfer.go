@@ -34,9 +34,9 @@ type Outputs struct {
 func (d *Divided) fits(inFiles bool) error {
 	peak, kept := d.model.PieceMemory(d.pieces)
 	if inFiles {
-		return scheduler.Within(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak)
+		return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak)
 	}
-	return scheduler.Within(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
+	return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
 }
 
 // Infer computes the model's outputs for all nodes, exactly, as Runtime.Embed does. What is made of nodes lies in

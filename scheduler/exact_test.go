@@ -211,6 +211,14 @@ func TestBounds(t *testing.T) {
 	if want := "scheduler: more memory than the limit: a thing is 1.5 MiB, and here allows 1.0 MiB; what helps is " + remedy; !errors.Is(err, ErrMemory) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	if err := WithinOfPieces(Limit{10, "here"}, "a thing", 10); err != nil {
+		t.Error(err)
+	}
+	for _, unread := range []string{"--fanouts", "--batch-size", "--samplers", "--credits", "--features"} {
+		if err := WithinOfPieces(Limit{1 << 20, "here"}, "a thing", 1<<21); !errors.Is(err, ErrMemory) || strings.Contains(err.Error(), unread) || !strings.Contains(err.Error(), "more pieces") {
+			t.Errorf("of pieces that are computed in place: %v", err)
+		}
+	}
 	if err := Within(Limit{1 << 10, "here"}, "a thing", 1<<10+1); !strings.Contains(err.Error(), "is 1025 bytes, and here allows 1024;") {
 		t.Errorf("what differs by less than is shown: %v", err)
 	}

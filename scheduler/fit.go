@@ -30,6 +30,9 @@ var tightnesses = [...]string{settled: "nothing is added by measuring", narrow: 
 // remedy is what takes less memory, as far as it is the user's to say.
 const remedy = "a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, --features mmap or disk, fewer --samplers and --credits where they were given, or a higher limit; --memory-limit none ignores it"
 
+// remedyOfPieces is remedy where pieces are computed in place, which reads nothing of sampling.
+const remedyOfPieces = "more pieces (gnnactor partition --parts) on more nodes, a smaller --hidden, --recompute and --scratch DIR, or a higher limit; --memory-limit none ignores it"
+
 // Fit is Build within limit, and the device's memory: what the user did not fix is made smaller until the
 // peak is no more, or Check says that it is all the same.
 func Fit(s Sizes, r Request, limit Limit) *Plan {
@@ -58,7 +61,14 @@ func (p *Plan) Check() error {
 }
 
 // Within reports that so many bytes, of what, are over the limit.
-func Within(limit Limit, what string, bytes int64) error {
+func Within(limit Limit, what string, bytes int64) error { return within(limit, what, bytes, remedy) }
+
+// WithinOfPieces is Within for what is computed over the pieces of a partition set, all in place.
+func WithinOfPieces(limit Limit, what string, bytes int64) error {
+	return within(limit, what, bytes, remedyOfPieces)
+}
+
+func within(limit Limit, what string, bytes int64, remedy string) error {
 	if limit == (Limit{}) || bytes <= limit.Bytes {
 		return nil
 	}
