@@ -99,7 +99,7 @@ func TestNetPlanParts(t *testing.T) {
 					t.Errorf("%s: %.0f are planned, %.0f measured", what, planned, measured)
 				}
 			}
-			within("memory", memory, float64(most), 0.1) // 0.05 was the aim
+			within("memory", memory, float64(most), 0.1) // 0.05 is the aim
 			if nodes > 1 {
 				within("bytes", float64(plan.Wire), sent, 0.05)
 			}
