@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/runtime/runtimetest"
@@ -118,6 +119,100 @@ func TestStaleDrained(t *testing.T) {
 	wg.Wait()
 	if n := drained.Load(); n != 1 {
 		t.Errorf("%d nodes drained", n)
+	}
+	s.Check(t, 2*int(batches.Load()))
+}
+
+// between ends a group when the node with the parameters has begun the second epoch and the other, this one, is still at the end of the first.
+type between struct {
+	training.Session
+	t     *testing.T
+	began chan func() // what ends the group for who has the parameters, once it has begun the second epoch
+	first *sync.Once
+
+	ended bool  // by this node
+	taken int64 // the newest epoch whose state it took over
+}
+
+func (b *between) Begin(a training.Audit, lineage []training.Run) training.Team {
+	return betweenTeam{b.Session.Begin(a, lineage), b}
+}
+
+type betweenTeam struct {
+	training.Team
+	of *between
+}
+
+func (b betweenTeam) Rendezvous(ctx context.Context, p training.Position) (training.Group, error) {
+	if b.of.ended && b.of.taken != 1 {
+		b.of.t.Errorf("it meets again with the state of epoch %d, when the next had begun", b.of.taken)
+	}
+	g, err := b.Team.Rendezvous(ctx, p)
+	return betweenGroup{g, b.of}, err
+}
+
+type betweenGroup struct {
+	training.Group
+	of *between
+}
+
+func (b betweenGroup) ServeParameters(ctx context.Context, epoch int, p async.Parameters, size int) error {
+	err := b.Group.ServeParameters(ctx, epoch, p, size)
+	if epoch == 1 {
+		b.of.first.Do(func() { b.of.began <- b.Leave })
+	}
+	return err
+}
+
+func (b betweenGroup) Settle(ctx context.Context, step int64) error {
+	if !b.First() && !b.of.ended {
+		(<-b.of.began)()
+		b.Leave()
+		b.of.ended = true
+	}
+	return b.Group.Settle(ctx, step)
+}
+
+func (b betweenGroup) TakeOver(ctx context.Context, epoch int, most int64) ([]byte, error) {
+	state, err := b.Group.TakeOver(ctx, epoch, most)
+	if err == nil {
+		b.of.taken = int64(epoch)
+	}
+	return state, err
+}
+
+// A group is over when the node with the parameters has begun an epoch of which the other, which still ends the one before, did not hear: the other
+// takes over what was made of it all the same, as it is waited for.
+func TestStaleBetweenEpochs(t *testing.T) {
+	store := membership.NewMemStore()
+	defer store.Close()
+	s := &runtimetest.Census{Bound: 3}
+	began, first := make(chan func(), 1), new(sync.Once)
+	var wg sync.WaitGroup
+	var batches, ended atomic.Int64
+	for _, x := range []*node{enter(t, store, "n0", bound, 2), enter(t, store, "n1", bound, 2)} {
+		wg.Go(func() {
+			defer x.exit(t)
+			c, b := sspConfig(), &between{Session: x.team, t: t, began: began, first: first}
+			c.Execution.Threads, c.Checkpoint.Dir, c.Cluster.Peers = 1, t.TempDir(), b
+			if _, err := trainOn(t.Context(), c, func(e runtime.Event) {
+				switch e.Kind {
+				case runtime.EventStep:
+					s.Step(t, e.Epoch, e.Batch, e.Staleness)
+				case runtime.EventDone:
+					batches.Store(int64(e.Batches))
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+			if b.ended {
+				ended.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := ended.Load(); n != 1 {
+		t.Errorf("%d nodes ended a group", n)
 	}
 	s.Check(t, 2*int(batches.Load()))
 }

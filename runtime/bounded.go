@@ -64,6 +64,7 @@ type bounded struct {
 	*trainCall
 	work  actors.Work
 	group training.Group // nil: this process is alone
+	next  int            // the epoch after the one that the group's first node gave its state of; 0: none is to be followed before this node asks for it
 }
 
 // Begin implements training.Strategy.
@@ -71,7 +72,7 @@ func (s *bounded) Begin(context.Context, training.Group, int64) error { return n
 
 // Enter implements training.Strategy.
 func (s *bounded) Enter(_ context.Context, g training.Group) error {
-	s.group, s.updater.team = g, s.team
+	s.group, s.updater.team, s.next = g, s.team, 0
 	return nil
 }
 
@@ -90,8 +91,19 @@ func (s *bounded) Epoch(ctx context.Context, epoch int) error {
 	return s.runWorker(ctx, epoch)
 }
 
-// Leave implements training.Strategy.
-func (s *bounded) Leave(_ context.Context, why error) error { return why }
+// Leave implements training.Strategy. The node that has the parameters may have begun an epoch by the time its group ends, of which this one,
+// between two, did not hear: it takes what was made of it over, as that one waits for it, and may drain.
+func (s *bounded) Leave(ctx context.Context, why error) error {
+	if next := s.next; next > 0 && errors.Is(why, actors.ErrReduce) && ctx.Err() == nil && s.more() {
+		s.next = 0
+		if state, err := s.takeOver(ctx, next); err == nil { // else it has not begun, or nobody has its state
+			if err := s.restore(state); err != nil {
+				return err
+			}
+		}
+	}
+	return why
+}
 
 // runOwner makes an epoch on the node that has the parameters, and gives the others
 // the state that it ends with, in the middle of the epoch if the group does.
@@ -127,18 +139,14 @@ func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
 		return why
 	}
-	b, err := g.TakeOver(ctx, epoch, 16*int64(size)+stateSlack)
+	s.next = 0
+	state, err := s.takeOver(ctx, epoch)
 	if err == nil {
-		before := s.state.Step
-		var p training.Position
-		if p, err = s.position(); err == nil {
-			_, err = p.Restore(b)
-		}
-		if err != nil {
+		if err := s.restore(state); err != nil {
 			return err
 		}
-		g.Made(before, s.state.Step, 0)
 		if s.state.Step == int64(epoch+1)*s.steps {
+			s.next = epoch + 1
 			return nil
 		}
 		err = training.ErrGroup
@@ -147,6 +155,24 @@ func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("%w: %w", actors.ErrReduce, g.Abort(ctx, errors.Join(why, err)))
+}
+
+// takeOver waits for the state that the group's first node ends an epoch, or the group, with.
+func (s *bounded) takeOver(ctx context.Context, epoch int) ([]byte, error) {
+	return s.group.TakeOver(ctx, epoch, 16*int64(len(s.updater.Params()))+stateSlack)
+}
+
+// restore makes the run's state that of another node, which made the steps between.
+func (s *bounded) restore(state []byte) error {
+	before := s.state.Step
+	p, err := s.position()
+	if err == nil {
+		_, err = p.Restore(state)
+	}
+	if err == nil {
+		s.group.Made(before, s.state.Step, 0)
+	}
+	return err
 }
 
 // stateSlack is how much longer a state may be than its parameters and moments.

@@ -127,6 +127,11 @@ func parametersMoved(t *testing.T, epochs, times int) {
 	if again > most {
 		t.Errorf("%d steps were made again; %d kills make it %d at most", again, times, most)
 	}
+	for _, n := range trainers {
+		if s := n.log.String(); strings.Contains(s, "not every node took the state over") {
+			t.Errorf("%s waited for its state to be taken:\n%s", n.name, ending(s))
+		}
+	}
 	t.Logf("%d moves; %d steps were made again", 2*times, again)
 	logPauses(t, lines, moments)
 }
