@@ -136,7 +136,7 @@ func TestStaleOutageInterrupted(t *testing.T) {
 	var away atomic.Bool
 	undecided := make(chan struct{})
 	c := sspConfig()
-	c.Execution.Threads = 1
+	c.Execution.Threads, c.Sampling.BatchSize = 1, 4 // 300 steps an epoch: none ends, and is kept, before the ninth is heard of
 	// No gradient that is begun while the store is away is there before nobody may decide.
 	c.Stages = []runtime.Stage{stageOf("wait", runtime.AfterSample, func(ctx context.Context, _ *runtime.StageBatch) error {
 		if away.Load() {
