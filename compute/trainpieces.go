@@ -143,10 +143,8 @@ func (t *PieceTrainer) Close() {
 
 // Bytes returns how much memory the engines hold from one step to the next: activations, their gradients and what backward passes
 // need of edges.
-func (t *PieceTrainer) Bytes() (n int64) {
-	for _, inputs := range t.inputs {
-		n += 4 * int64(len(inputs))
-	}
+func (t *PieceTrainer) Bytes() int64 {
+	n := t.Shared()
 	for _, e := range t.engines {
 		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+cap(e.halo.sums))
 		for l := range e.halo.active {
@@ -157,6 +155,14 @@ func (t *PieceTrainer) Bytes() (n int64) {
 				n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
 			}
 		}
+	}
+	return n
+}
+
+// Shared returns how much of Bytes there is once for t and trainers beside it: features of other pieces' nodes.
+func (t *PieceTrainer) Shared() (n int64) {
+	for _, inputs := range t.inputs {
+		n += 4 * int64(len(inputs))
 	}
 	return n
 }

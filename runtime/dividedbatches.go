@@ -139,14 +139,14 @@ func (f *inFlight) result(k int64) (pieceResult, error) {
 
 // fit waits until the first batch has been computed, before others are begun, and reports that as many as are to be in flight hold more than the memory limit allows.
 func (f *inFlight) fit() error {
-	i := f.trainer(f.first)
-	f.results[i] <- <-f.results[i]
+	first := f.trainers[0]
+	f.results[0] <- <-f.results[0]
 	what := fmt.Sprintf("what %d batches in flight hold (fewer trainers have fewer in flight, with the same result)", len(f.trainers))
-	return scheduler.WithinOfPieces(f.d.cfg.limit, what, int64(len(f.trainers))*f.trainers[i].Bytes())
+	return scheduler.WithinOfPieces(f.d.cfg.limit, what, first.Shared()+int64(len(f.trainers))*(first.Bytes()-first.Shared()))
 }
 
 // trainer says which one computes the batch of step k.
-func (f *inFlight) trainer(k int64) int { return int(k) % len(f.trainers) }
+func (f *inFlight) trainer(k int64) int { return int(k-f.first) % len(f.trainers) }
 
 // launch has the batch of step k computed.
 func (f *inFlight) launch(k int64) error {

@@ -268,3 +268,24 @@ func TestBatchesInFlightFit(t *testing.T) {
 		t.Errorf("two at once: parameters %.8s, want %.8s, %v", got, want, err)
 	}
 }
+
+// Features that cross once are counted once, however many batches are in flight.
+func TestBatchesInFlightShare(t *testing.T) {
+	cfg := hybrid(narrowBlocks(t), "gcn")
+	cfg.Model.Hidden, cfg.Training.Epochs, cfg.Training.Sync = 64, 1, SSP(3)
+	set := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set()
+	cfg.Data.Path = set.Dir()
+	want, bytes := replayed(t, cfg, 3)
+	features := int64(0)
+	for _, p := range set.Pieces() {
+		features += 4 * 12 * p.Sources
+	}
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-2*features)>>10) // they hold 4·bytes less thrice the features
+	if got, err := trainedTo(t, cfg); err != nil || got != want {
+		t.Errorf("parameters %.8s, want %.8s, %v", got, want, err)
+	}
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-4*features)>>10)
+	if _, err := trainedTo(t, cfg); !errors.Is(err, scheduler.ErrMemory) || !strings.Contains(err.Error(), "4 batches in flight") {
+		t.Errorf("less than they hold: %v", err)
+	}
+}

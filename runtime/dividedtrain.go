@@ -28,8 +28,9 @@ import (
 //
 // The same values are dropped as in one process on the graph of the set's ids, and losses and gradients are its in float32's error. Their
 // bits are a function of the partition: sums over nodes are the pieces', joined in one tree. With Config.Checkpoint each step is
-// kept that ends an epoch, as a Runtime's are; a run that goes on from there makes the bits of one that was not interrupted. Patience, keep best, the plateau
-// schedule, micro-batches, ssp and others, which a Runtime has, are refused.
+// kept that ends an epoch, as a Runtime's are; a run that goes on from there makes the bits of one that was not interrupted. With Config.Training.Sync ssp:N, on those
+// of khop alone, up to N+1 batches are computed at once, to bits that N decides and not how many are. Patience, keep best, the plateau schedule, micro-batches and
+// others, which a Runtime has, are refused.
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
 	c := &d.cfg
