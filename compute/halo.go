@@ -114,7 +114,7 @@ func (e *pieceEngine) sendsDropped() bool {
 }
 
 // bringInputs has the features of other pieces' nodes come, where layer 0 sends what dropout leaves of them: of all nodes, as a later batch may read others than
-// the first. One piece after another gets its own, so that no more messages than those are in memory here.
+// the first. One piece after another gets its own, so that of messages between pieces here no more than those are in memory.
 func (t *PieceTrainer) bringInputs(ctx context.Context) error {
 	first := t.engines[0]
 	if !first.sendsDropped() {

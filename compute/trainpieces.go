@@ -167,7 +167,7 @@ func (t *PieceTrainer) Shared() (n int64) {
 	return n
 }
 
-// Gradient computes the gradients of the batch in Use: one vector for each piece with masters that is computed here,
+// Gradient computes the gradients of the batch that Use or Take was told last: one vector for each piece with masters that is computed here,
 // in their order, valid until the next call, and the Stats of each. Sum adds them up; before, Model.Observe takes what the first of them carries.
 // All that compute pieces call it alike. After an error the trainer is of no more use.
 func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.Key) (grads [][]float32, stats []Stats, err error) {
