@@ -31,7 +31,7 @@ var tightnesses = [...]string{settled: "nothing is added by measuring", narrow: 
 const remedy = "a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, --features mmap or disk, fewer --samplers and --credits where they were given, or a higher limit; --memory-limit none ignores it"
 
 // remedyOfPieces is remedy where pieces are computed in place, which reads nothing of sampling.
-const remedyOfPieces = "more pieces (gnnactor partition --parts) on more nodes, a smaller --hidden, --recompute and --scratch DIR, or a higher limit; --memory-limit none ignores it"
+const remedyOfPieces = "more pieces (gnnactor partition --parts) on more nodes, --scratch DIR, in training --recompute and a smaller --hidden, or a higher limit; --memory-limit none ignores it"
 
 // Fit is Build within limit, and the device's memory: what the user did not fix is made smaller until the
 // peak is no more, or Check says that it is all the same.

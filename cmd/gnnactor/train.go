@@ -74,7 +74,7 @@ With --cluster each node computes the pieces that it holds, with the same bits. 
 lost the others wait until one that has its pieces is back, and all go on from the newest checkpoint,
 or train again from the beginning. With --scratch activations lie in files, for which memory is
 needed as far as there is some; with --recompute a layer's result is all that is kept of it, and the rest
-computed again for the backward pass. So do batches of --sampler khop with --hybrid: of --batch-size seeds each,
+computed again for the backward pass. Batches of --sampler khop with --hybrid go the same way: of --batch-size seeds each,
 whose neighbourhoods all pieces compute where they lie, rather than one node for itself. Those of
 the next batch are found while one is computed; with --sync ssp:N up to N+1 are computed at once, or
 --trainers of them, which hold as much each: batch k of an epoch reads the parameters after its step k-N,
