@@ -278,6 +278,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 
 // spill has the arena of values lie in files of dir; without, in memory that is none of Go's heap.
 func (t *Tape[T]) spill(dir string) {
+	t.inFiles = dir != ""
 	t.mem.alloc = func(n int) []T {
 		b, err := spill.Make(dir, 4*n)
 		if err != nil {

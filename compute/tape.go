@@ -34,7 +34,8 @@ type Tape[T cpu.Float] struct {
 	transposes []builtTranspose
 	built      int
 
-	halo *halo // of a piece; nil: the block has all rows
+	halo    *halo // of a piece; nil: the block has all rows
+	inFiles bool  // mem lies there
 }
 
 // derived is what a block that does not change has for all batches, once it was
@@ -133,10 +134,14 @@ func asked[E any](a *Arena[E], times, least int64) int64 {
 	return max(int64(a.asked)*times, least)
 }
 
-// held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.
+// held returns the bytes of memory that t holds on to: arenas, and transposes of the blocks it runs backward through.
 func (t *Tape[T]) held() (bytes int64) {
 	var of T
-	bytes = int64(t.mem.Cap()+t.host.Cap())*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.Cap()+t.ints.Cap()) + 8*int64(t.longs.Cap())
+	values := t.host.Cap()
+	if !t.inFiles {
+		values += t.mem.Cap()
+	}
+	bytes = int64(values)*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.Cap()+t.ints.Cap()) + 8*int64(t.longs.Cap())
 	for _, e := range t.transposes {
 		bytes += e.t.Bytes()
 	}

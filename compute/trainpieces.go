@@ -142,7 +142,7 @@ func (t *PieceTrainer) Close() {
 }
 
 // Bytes returns how much memory the engines hold from one step to the next: activations, their gradients and what backward passes
-// need of edges.
+// need of edges. What lies in files, for which the system has memory as far as there is some, is none of it.
 func (t *PieceTrainer) Bytes() int64 {
 	n := t.Shared()
 	for _, e := range t.engines {
@@ -161,8 +161,10 @@ func (t *PieceTrainer) Bytes() int64 {
 
 // Shared returns how much of Bytes there is once for t and trainers beside it: features of other pieces' nodes.
 func (t *PieceTrainer) Shared() (n int64) {
-	for _, inputs := range t.inputs {
-		n += 4 * int64(len(inputs))
+	for i, inputs := range t.inputs {
+		if !t.engines[i].core.tape.inFiles {
+			n += 4 * int64(len(inputs))
+		}
 	}
 	return n
 }

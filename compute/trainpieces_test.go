@@ -338,6 +338,17 @@ func TestPieceGradientBytes(t *testing.T) {
 			if got := held - trainer.Bytes(); got != want {
 				t.Errorf("%d features, dropped: %g: %d bytes are held, want %d", c.in, c.drop, got, want)
 			}
+			for _, inFiles := range []bool{true, false} {
+				for _, e := range trainer.engines {
+					e.core.tape.inFiles = inFiles
+				}
+				if alone := trainer.Bytes(); inFiles {
+					trainer.inputs = inputs
+					if got := trainer.Bytes(); got != alone || got >= held/2 {
+						t.Errorf("%d features, dropped: %g, in files: %d bytes of memory are held, %d without features, of %d in all", c.in, c.drop, got, alone, held)
+					}
+				}
+			}
 			trainer.inputs = inputs
 		}
 	}

@@ -253,7 +253,7 @@ func TestLateBatchesGoOn(t *testing.T) {
 	}
 }
 
-// More batches in flight than fit the memory limit are refused by their number, once the first tells what each takes.
+// More batches in flight than fit the memory limit are refused by their number, once the first tells what each takes; what lies in files takes none.
 func TestBatchesInFlightFit(t *testing.T) {
 	cfg := hybrid(narrowBlocks(t), "gat")
 	cfg.Model.Layers, cfg.Training.Epochs, cfg.Training.Sync = 3, 1, SSP(3)
@@ -266,6 +266,16 @@ func TestBatchesInFlightFit(t *testing.T) {
 	cfg.Execution.Trainers = 2
 	if got, err := trainedTo(t, cfg); err != nil || got != want {
 		t.Errorf("two at once: parameters %.8s, want %.8s, %v", got, want, err)
+	}
+	cfg.Execution.Trainers = 0
+	d, err := OpenDivided(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	d.SpillTo(t.TempDir())
+	if err := d.Train(t.Context(), nil); err != nil || d.ParametersSHA256() != want {
+		t.Errorf("four at once in files: parameters %.8s, want %.8s, %v", d.ParametersSHA256(), want, err)
 	}
 }
 
