@@ -26,20 +26,13 @@ func OpenFileExchange(dir, about string) (*FileExchange, error) {
 	was, err := os.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("compute: %w", err)
+		if err := MakeScratch(dir); err != nil {
+			return nil, err
 		}
-		list, err := os.ReadDir(dir)
-		if err == nil && len(list) > 0 {
-			err = fmt.Errorf("%s is not empty, and has nothing to go on with; name a directory that is new or empty", dir)
-		}
-		if err == nil {
-			err = atomicfile.Write(name, 0o644, func(w io.Writer) error {
-				_, err := io.WriteString(w, about)
-				return err
-			})
-		}
-		if err != nil {
+		if err := atomicfile.Write(name, 0o644, func(w io.Writer) error {
+			_, err := io.WriteString(w, about)
+			return err
+		}); err != nil {
 			return nil, fmt.Errorf("compute: %w", err)
 		}
 	case err != nil:
@@ -48,6 +41,24 @@ func OpenFileExchange(dir, about string) (*FileExchange, error) {
 		return nil, fmt.Errorf("compute: what is in %s was computed from other data, parameters or settings; name another directory, or remove it", dir)
 	}
 	return &FileExchange{dir}, nil
+}
+
+// MakeScratch makes the directory dir, unless it is there, and reports if a FileExchange cannot be there: it is one's already, whatever for, or empty.
+func MakeScratch(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		_, err = os.Stat(filepath.Join(dir, "about"))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		var list []os.DirEntry
+		if list, err = os.ReadDir(dir); err == nil && len(list) > 0 {
+			err = fmt.Errorf("%s is not empty, and has nothing to go on with; name a directory that is new or empty", dir)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("compute: %w", err)
+	}
+	return nil
 }
 
 // header is what a file begins with: rows and columns.

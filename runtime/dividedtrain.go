@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"unsafe"
@@ -63,8 +62,8 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 	}
 	if d.spill != "" {
-		if err := os.MkdirAll(d.spill, 0o755); err != nil {
-			return fmt.Errorf("runtime: %w", err)
+		if err := compute.MakeScratch(d.spill); err != nil {
+			return err
 		}
 	}
 	trainer, err := d.model.NewPieceTrainer(ctx, exec, d.pieces, ex, d.spill)
@@ -182,7 +181,7 @@ func (c *Config) NotInPieces() (bad []string) {
 	return bad
 }
 
-// SpillTo has Train keep activations in files of the directory dir, which is made if there is none: the system writes out what there is no
+// SpillTo has Train keep activations in files of the directory dir, which is made if there is none, and refused where Infer refuses it: the system writes out what there is no
 // memory for. The files have no names and are gone with Train. The bits are the same.
 func (d *Divided) SpillTo(dir string) { d.spill = dir }
 

@@ -276,7 +276,7 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
-	began, last := time.Now(), math.NaN()
+	began, start, last := time.Now(), d.ParametersSHA256(), math.NaN()
 	d.SpillTo(c.scratch)
 	if os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(scheduler.PiecesGCPercent))
@@ -289,15 +289,16 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 		c.logf("epoch %d of %d: loss %s, training accuracy %s", epoch+1, cfg.Training.Epochs, formatLoss(loss), formatPercent(accuracy))
 		return nil
 	})
-	if err != nil {
-		return c.resumeHint(err, ctx, cfg.Checkpoint.Dir)
-	}
 	took := time.Since(began)
-	if c.save != "" {
-		if err := d.Save(c.save); err != nil {
-			return err
+	// What ends too early is saved as far as it came, in one process: on nodes others go on, or all do from a checkpoint.
+	if c.save != "" && (err == nil || cfg.Cluster.Spread == nil && d.ParametersSHA256() != start && !errors.Is(err, runtime.ErrDamaged)) {
+		if failed := d.Save(c.save); failed != nil {
+			return errors.Join(err, fmt.Errorf("--save: %w", failed))
 		}
 		c.logf("parameters saved to %s", c.save)
+	}
+	if err != nil {
+		return c.resumeHint(err, ctx, cfg.Checkpoint.Dir)
 	}
 	if c.scratch != "" {
 		defer func() {

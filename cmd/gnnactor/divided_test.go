@@ -162,6 +162,9 @@ func TestTrainDivided(t *testing.T) {
 	if got := lastLine(t, out); got["batches"] != want["batches"] || math.Abs(got["train_loss"].(float64)-want["train_loss"].(float64)) > 1e-3 {
 		t.Errorf("hybrid: %v, want %v", got, want)
 	}
+	if code, _, stderr := invoke(t, append(append([]string{"train", "--data", set}, args...), "--scratch", dir)...); code == exitDone || !strings.Contains(stderr, "is not empty") || strings.Contains(stderr, "epoch 1") {
+		t.Errorf("files in a directory with others: exit code %d, %s", code, stderr)
+	}
 	for _, more := range [][]string{{"--plot", filepath.Join(dir, "x.svg")}, {"--patience", "3"}} {
 		if code, _, stderr := invoke(t, append(append([]string{"train", "--data", set}, args...), more...)...); code == exitDone || !strings.Contains(stderr, "over a partition set") {
 			t.Errorf("%q: exit code %d, %s", more, code, stderr)

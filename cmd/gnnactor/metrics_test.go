@@ -62,7 +62,7 @@ func (c *cutOff) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A run that is interrupted writes what was asked for: --save has what it came to. One that made no step leaves an older file alone.
+// A run that is interrupted writes what was asked for: --save has what it came to, over a partition set, too. One that made no step leaves an older file alone.
 func TestInterruptedRunSaves(t *testing.T) {
 	store, dir := storeOf(t, twoRings(t)), t.TempDir()
 	model, plot := filepath.Join(dir, "m.safetensors"), filepath.Join(dir, "c.csv")
@@ -87,6 +87,25 @@ func TestInterruptedRunSaves(t *testing.T) {
 	}
 	if after, err := os.ReadFile(model); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a run without a step has written over the file: %v", err)
+	}
+
+	set := filepath.Join(dir, "set")
+	mustInvoke(t, "partition", "--data", store, "--parts", "1", "--out", set)
+	for at, saves := range map[string]bool{"in 1 pieces": false, "epoch 2 of": true} {
+		model := filepath.Join(dir, "pieces.safetensors")
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := &cutOff{at: at, cancel: cancel}
+		args := []string{"train", "--data", set, "--sampler", "khop", "--hybrid", "--batch-size", "20", "--epochs", "1000000", "--save", model}
+		code := run(ctx, args, new(bytes.Buffer), errs)
+		cancel()
+		_, err := os.Stat(model)
+		if code != exitInterrupted || strings.Contains(errs.String(), "parameters saved to "+model) != saves || (err == nil) != saves {
+			t.Errorf("over a partition set, at %q: exit %d: %s", at, code, errs)
+		}
+		if saves {
+			mustInvoke(t, "eval", "--data", store, "--params", model)
+		}
+		os.Remove(model)
 	}
 }
 
