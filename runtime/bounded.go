@@ -30,6 +30,10 @@ func (c *Config) checkSync(p *problems) {
 	sync, trainers, m := c.Training.Sync, c.Execution.Trainers, &c.Memory
 	p.check(sync.Valid(), "sync: %s: a gradient may be late by a number of steps in [0, %d]", sync, training.MaxBound)
 	if !sync.Asynchronous() {
+		if c.Sampling.Hybrid {
+			p.check(trainers >= 0 && trainers <= 1, "trainers: %d is more batches than are in flight with sync = sync, which is 1; set sync to ssp:%d, or leave it out", trainers, min(max(trainers, 2)-1, training.MaxBound))
+			return
+		}
 		micro := max(c.Sampling.MicroBatches, 1)
 		p.check(trainers >= 0 && trainers <= micro, "trainers: %d is more than micro-batches = %d; each trainer needs one", trainers, micro)
 		return

@@ -256,6 +256,14 @@ func TestHybridRefuses(t *testing.T) {
 	if err := other.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "hybrid") {
 		t.Errorf("neighbor: %v", err)
 	}
+	several := cfg
+	several.Execution.Trainers = 3
+	if err := several.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "set sync to ssp:2") || strings.Contains(err.Error(), "micro-batches") {
+		t.Errorf("several batches at once that wait for each other: %v", err)
+	}
+	if several.Training.Sync = SSP(2); several.Validate() != nil {
+		t.Errorf("several batches at once: %v", several.Validate())
+	}
 	for want, change := range map[string]func(c *Config){
 		"batch norm": func(c *Config) { c.Model.Norm = "batch" },
 		"temporal":   func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -33,6 +34,9 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 	}
 	if cfg.Sampling.Sampler != "full" || cfg.task() == "link" || cfg.Model.EdgeFeatures {
 		return s, fmt.Errorf("%w: what is planned of a partition set's report are global batches (sampler: full) of node classification without features of edges", ErrConfig)
+	}
+	if bad := cfg.NotInPieces(); bad != nil {
+		return s, fmt.Errorf("%w: global batches over a partition set do not have: %s", ErrConfig, strings.Join(bad, "; "))
 	}
 	kernels, err := cpu.Detect()
 	if err != nil {

@@ -112,6 +112,11 @@ func TestTryPartsRefuses(t *testing.T) {
 	if _, err := TryParts(t.Context(), cfg, sum); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "sampler: full") {
 		t.Errorf("sampled: %v", err)
 	}
+	late := full
+	late.Training.Sync = SSP(1)
+	if _, err := TryParts(t.Context(), late, sum); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "sync ssp with the sampler full") {
+		t.Errorf("what training refuses: %v", err)
+	}
 	for want, change := range map[string]func(s *pieces.Summary){
 		"edges lie at": func(s *pieces.Summary) { s.EdgesLie = pieces.EdgesAtSource },
 		"no features":  func(s *pieces.Summary) { s.Values = nil },

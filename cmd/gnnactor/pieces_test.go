@@ -59,6 +59,7 @@ func TestPartitionOut(t *testing.T) {
 		"is a partition set, a graph in pieces":                                      {"partition", "--parts", "2"},
 		"is a partition set; sampling alone":                                         {"sample"},
 		"do not have: patience, keep best, and the plateau schedule; leave that out": {"train", "--sampler", "full", "--patience", "3"},
+		"is planned with --parts " + set:                                             {"plan", "--sampler", "khop", "--hybrid"},
 		"credits and sample-on, as nothing is sampled; --plot; --shards, which are":  {"train", "--sampler", "full", "--shards", "2", "--credits", "2", "--plot", "x.svg"},
 	} {
 		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
@@ -53,6 +54,9 @@ other data; gradients of pieces like the set's are computed here, on one core. M
 			}
 			if cmd.Flags().Changed("memory") {
 				return usagef("--memory is of the nodes that a partition set is planned for; give its report with --parts (of this machine it is --memory-limit)")
+			}
+			if cfg.InPieces() && pieces.IsSet(cfg.Data.Path) {
+				return usagef("what all pieces of a partition set compute together is planned with --parts %s in the place of --data, of global batches (--sampler full) alone", shellQuoted(cfg.Data.Path))
 			}
 			rt, err := runtime.Start(cmd.Context(), cfg)
 			if err != nil {
