@@ -98,7 +98,7 @@ func TestMemory(t *testing.T) {
 		if err := host.SetMemory(test.bytes); err != nil {
 			t.Fatal(err)
 		}
-		p, err := host.Start(netlab.Command{Path: os.Args[0], Env: []string{"NETLAB_ROLE=hoard"}})
+		p, err := host.Start(netlab.Command{Path: os.Args[0], Env: []string{"NETLAB_ROLE=hoard", "NETLAB_GROUP=" + host.Name()}})
 		if err != nil {
 			t.Fatal(err)
 		}

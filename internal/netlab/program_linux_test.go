@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	case "spin":
 		err = spin()
 	case "hoard":
-		hoard()
+		err = hoard()
 	case "family":
 		err = family()
 	case "abandon":
@@ -104,14 +104,24 @@ func spin() error {
 	return in.Err()
 }
 
-// hoard takes 64 MiB and tells so.
-func hoard() {
+// hoard takes 64 MiB and tells so, once it is in the control group of its host: it may have begun before.
+func hoard() error {
 	const page = 4 << 10
+	for {
+		groups, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(groups), "/"+os.Getenv("NETLAB_GROUP")+"\n") {
+			break
+		}
+	}
 	all := make([]byte, 64<<20)
 	for i := 0; i < len(all); i += page {
 		all[i] = 1
 	}
 	fmt.Println("hoarded", len(all))
+	return nil
 }
 
 // note adds a line to a file in the working directory, and exits with status 0
