@@ -139,7 +139,6 @@ func TestSamplerStaysUntilAnswered(t *testing.T) {
 // A node that fails is done without, and its reason is shown; it is asked again when it draws. A run ends
 // when no node draws a batch, and when two nodes say the same of it.
 func TestSamplerFails(t *testing.T) {
-	t.Parallel()
 	k := newAskingCluster(t)
 	k.put("b")
 	k.drawn(1, "b")
@@ -180,7 +179,6 @@ func TestSamplerFails(t *testing.T) {
 // A node that does not answer, or does not let its batches be fetched, is not waited for: another one is asked,
 // and the first answer is taken.
 func TestSamplerSilent(t *testing.T) {
-	t.Parallel()
 	for name, silence := range map[string]func(*askingCluster){
 		"does not answer": func(k *askingCluster) {
 			f := instead(func(*sampling.Batch, sampling.ID) error {

@@ -74,6 +74,12 @@ func TestSpreadWaitsForAll(t *testing.T) {
 	alone.Close(nil)
 	computed := 0
 	for i, p := range held {
+		if i == 1 { // it hears of what the first wrote down before it looks
+			told, _ := a.member.View()
+			if _, err := b.member.Until(ctx, func(v *membership.View) bool { return v.Revision >= told.Revision }); err != nil {
+				t.Fatal(err)
+			}
+		}
 		again, err := p.Spread(ctx)
 		if err != nil {
 			t.Fatal(err)
