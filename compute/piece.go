@@ -48,6 +48,15 @@ func (p *Piece) mean() int {
 	return int(p.Borders[p.pieces()]) / max(some, 1)
 }
 
+// ids returns the ids of all its nodes: masters, then mirrors of sources.
+func (p *Piece) ids() []uint32 {
+	ids := make([]uint32, 0, p.in())
+	for v := range p.Masters {
+		ids = append(ids, p.First+uint32(v))
+	}
+	return append(ids, p.Sources.IDs...)
+}
+
 // in returns how many rows of sources edges here read: masters, then mirrors.
 func (p *Piece) in() int { return p.Masters + len(p.Sources.IDs) }
 

@@ -74,7 +74,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			if p.Masters == 0 {
 				continue
 			}
-			t.engines = append(t.engines, newPieceEngine(models[i], p, ex, execs(), scratch))
+			t.engines = append(t.engines, newPieceEngine(models[i], p, p.ids(), ex, execs(), scratch))
 		}
 		if len(t.engines) == 0 {
 			return errors.New("no piece with nodes is computed here")
@@ -88,14 +88,10 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 	return t, nil
 }
 
-func newPieceEngine(m *Model, p *Piece, ex Exchange, x *cpu.Exec, scratch string) *pieceEngine {
+func newPieceEngine(m *Model, p *Piece, ids []uint32, ex Exchange, x *cpu.Exec, scratch string) *pieceEngine {
 	e := &pieceEngine{core: newCore[float32](m, x, true), piece: p, grad: make([]float32, m.layout.Len()), trims: !m.AllRows()}
 	e.turned = make([]atomic.Bool, len(e.core.layers))
-	e.halo = halo{piece: p, exchange: ex, mean: max(p.mean(), 1), ids: make([]uint32, 0, p.in())}
-	for v := range p.Masters {
-		e.halo.ids = append(e.halo.ids, p.First+uint32(v))
-	}
-	e.halo.ids = append(e.halo.ids, p.Sources.IDs...)
+	e.halo = halo{piece: p, exchange: ex, mean: max(p.mean(), 1), ids: ids}
 	e.core.tape.halo = &e.halo
 	e.core.tape.fix()
 	e.core.tape.spill(scratch)
@@ -115,8 +111,8 @@ func newPieceEngine(m *Model, p *Piece, ex Exchange, x *cpu.Exec, scratch string
 func (t *PieceTrainer) Beside(execs func() *cpu.Exec, scratch string) *PieceTrainer {
 	other := &PieceTrainer{exchange: t.exchange, places: t.places}
 	for _, e := range t.engines {
-		beside := newPieceEngine(e.core.model, e.piece, t.exchange, execs(), scratch)
-		beside.again, beside.halo.ids = e.again, e.halo.ids
+		beside := newPieceEngine(e.core.model, e.piece, e.halo.ids, t.exchange, execs(), scratch)
+		beside.again = e.again
 		other.engines = append(other.engines, beside)
 	}
 	return other
