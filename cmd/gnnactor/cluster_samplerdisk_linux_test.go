@@ -35,6 +35,7 @@ func TestClusterSamplerDisk(t *testing.T) {
 	c.log.await(t, ctx, "epoch 1/30")
 	a := join("a")
 	a.log.await(t, ctx, "this node samples for the trainers")
+	c.log.await(t, ctx, "a sampler moved") // who trains knows of it
 	if err := os.Truncate(filepath.Join(dir, "b", "store", "indices.bin"), 0); err != nil {
 		t.Fatal(err)
 	}
