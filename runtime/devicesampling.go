@@ -26,7 +26,7 @@ type deviceSampler struct {
 
 // Sample implements sampling.Sampler.
 func (s deviceSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
-	id, again := b.ID, b.There
+	id := b.ID
 	b.Reset()
 	b.ID = id
 	var cache devices.Cache
@@ -36,7 +36,7 @@ func (s deviceSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) er
 			return cachedRows(caches.At(cache.Generation), s.of.Dataset().Graph.NumNodes())
 		}
 	}
-	there, err := s.on.Sample(b, key, seeds, cache, again)
+	there, err := s.on.Sample(b, key, seeds, cache, b.Spent())
 	if err != nil {
 		return err
 	}

@@ -333,6 +333,7 @@ func TestSampledBatchStaysOnDevice(t *testing.T) {
 			seeds[j] = uint32(j*17+i) % 701
 		}
 		b := &batches[i%2]
+		b.Reset() // as the sampler actor does
 		b.ID.Batch = i
 		if err := (deviceSampler{on, p}).Sample(b, b.ID.Key(1), seeds); err != nil {
 			t.Fatal(err)

@@ -112,7 +112,7 @@ func BenchmarkFastGL(b *testing.B) {
 	if names := os.Getenv("GNNACTOR_BENCH_GRAPHS"); names != "" {
 		graphs = strings.Split(names, ",")
 	}
-	c.Model.Layers, c.Training.Epochs, c.Training.EvalEvery, c.Execution.Device = 3, 2, 0, "cuda"
+	c.Model.Layers, c.Training.Epochs, c.Training.EvalEvery, c.Execution.Device = 3, 3, 0, "cuda"
 	for _, name := range graphs {
 		ds := ablationGraph(b, name, degree, dim)
 		ds.Train = seeded(ds.Graph, ds.Train)
@@ -152,7 +152,7 @@ func BenchmarkFastGL(b *testing.B) {
 	}
 }
 
-// fastGL trains two epochs and reports what they took.
+// fastGL trains two epochs of three and reports what they took.
 func fastGL(b *testing.B, c Config) {
 	r, err := Start(context.Background(), c)
 	if err != nil {
@@ -165,7 +165,9 @@ func fastGL(b *testing.B, c Config) {
 			b.Fatal(err)
 		}
 		if last = e; e.Kind == EventEpoch {
-			ends = append(ends, e.Wall)
+			if ends = append(ends, e.Wall); len(ends) == 2 {
+				break // before all nodes are evaluated, whose bytes are not the epochs'
+			}
 		}
 	}
 	s := r.Stats()

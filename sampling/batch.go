@@ -26,6 +26,7 @@ type Batch struct {
 	// it. Who changes Blocks sets it to nil.
 	There any
 
+	spent    any
 	nodes    []uint32 // backs SrcIDs of every block: layers are prefixes of it
 	seeds    []uint32 // backs Seeds where they are not the first nodes
 	targets  []uint32
@@ -45,9 +46,15 @@ type block struct {
 
 // Reset empties b and keeps the memory that it owns for the next use.
 func (b *Batch) Reset() {
+	if b.There != nil {
+		b.spent = b.There
+	}
 	clear(b.Blocks)
 	b.ID, b.Seeds, b.Blocks, b.Targets, b.LossWeights, b.Positive, b.There = ID{}, nil, b.Blocks[:0], nil, nil, nil, nil
 }
+
+// Spent returns the last There that b had before Reset: a device draws to that memory again.
+func (b *Batch) Spent() any { return b.spent }
 
 // Inputs returns the global ids of the nodes whose features the batch needs,
 // or nil when it needs every node's, in order.

@@ -35,7 +35,7 @@ func TestCuBLAS(t *testing.T) {
 	if b.q.Peak() != 0 {
 		t.Errorf("%d bytes are taken before there is a product", b.q.Peak())
 	}
-	t.Run("Gemm", func(t *testing.T) { b.products(t, 40) })
+	t.Run("Gemm", func(t *testing.T) { b.products(t, productShapes, 40) })
 	if _, err := b.q.Device().UseBLAS(devices.CuBLAS, cpu.BFloat16); err == nil || !strings.Contains(err.Error(), "cublas computes in float32 or tf32, not in bf16: take --blas own") {
 		t.Error(err)
 	}

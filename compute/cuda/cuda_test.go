@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -83,6 +84,9 @@ var shapes = [][2]int{{1, 1}, {1, 70}, {70, 1}, {3, 5}, {33, 257}, {130, 64}}
 // the local memory of a thread, which would be registers that did not do.
 func TestKernelsTake(t *testing.T) {
 	d := newBench(t).q.Device()
+	if _, err := d.UseBLAS(devices.OwnBLAS, cpu.TF32); err != nil { // so that tensor's kernels are there
+		t.Fatal(err)
+	}
 	var names []string
 	for _, name := range kernels.Names() {
 		ptx, err := kernels.PTX(name)

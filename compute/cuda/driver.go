@@ -48,7 +48,7 @@ const (
 	cuMemHostRegister
 	cuMemHostUnregister
 	cuMemHostGetDevicePointer
-	cuStreamCreate
+	cuStreamCreateWithPriority
 	cuStreamDestroy
 	cuStreamSynchronize
 	cuMemcpyHtoDAsync
@@ -70,7 +70,7 @@ var names = [entries]string{
 	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction",
 	"cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
 	"cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemHostGetDevicePointer_v2",
-	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize",
+	"cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamSynchronize",
 	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel",
 	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuGetErrorName", "cuGetErrorString",
 }

@@ -23,55 +23,67 @@ func (t tile) kernel(p cpu.Precision) string {
 // tiles are in the order of preference: larger ones read less for each product.
 var tiles = [...]tile{{128, 128}, {128, 64}, {64, 64}}
 
-// Where one side is short, most of those tiles would be outside of it.
+// Where one side is short, most of those tiles would be outside of it, and of a small product there are too few.
 var (
-	flat = tile{128, 32}
-	high = tile{32, 128}
+	flat  = tile{128, 32}
+	high  = tile{32, 128}
+	small = tile{32, 32} // of float32 alone
 )
 
-// enough blocks keep most of a large device busy. Tests change it.
-var enough = 128
+// enough blocks keep most of a large device busy, two on each multiprocessor. Tests change it.
+var enough = 256
 
 const (
 	short     = 32
-	splitRows = 512 // least terms of a part of a split k
+	splitRows = 128 // least terms of a part of a split k
 	maxParts  = 128
 	maxSplit  = 1 << 24 // values of all parts
 )
 
-// tileOf returns the tile for m×n elements: by the shape alone, though no bit depends
-// on it.
-func tileOf(m, n int) tile {
+// threads is how many threads a block has: one for each 8×8 elements, or 4×4 of a small one.
+func (t tile) threads() int {
+	if t == small {
+		return t.rows * t.cols / 16
+	}
+	return t.rows * t.cols / 64
+}
+
+// shape returns the tile for a product of m×n elements, and into how many parts k is split, which only
+// that of a product with A transposed is: the others' rows have bits that depend on k alone. Both are by the shape
+// alone, though no bit depends on the tile.
+func shape(p cpu.Precision, ta bool, m, n, k int) (t tile, parts int) {
+	split := func(t tile) int {
+		parts := 1
+		for ta && parts < maxParts && k >= 2*parts*splitRows && parts*t.blocks(m, n) < enough && 2*parts*m*n <= maxSplit {
+			parts *= 2
+		}
+		return parts
+	}
+	fits := func(t tile) bool { return split(t)*t.blocks(m, n) >= enough }
 	switch {
 	case n <= short:
-		return flat
+		t = flat
 	case m <= short:
-		return high
-	}
-	for _, t := range tiles {
-		if t.blocks(m, n) >= enough && (n > t.cols/2 && m > t.rows/2) {
-			return t
+		t = high
+	default:
+		for _, t = range tiles {
+			if n > t.cols/2 && m > t.rows/2 && fits(t) {
+				return t, split(t)
+			}
 		}
 	}
-	return tiles[len(tiles)-1]
+	if !fits(t) && 2*t.blocks(m, n) < enough && p == cpu.Float32 {
+		t = small
+	}
+	return t, split(t)
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 func (t tile) blocks(m, n int) int { return ceilDiv(m, t.rows) * ceilDiv(n, t.cols) }
 
-// partsOf returns into how many parts k is split: a function of the shape alone. Only a
-// product with A transposed is: the others' rows have bits that depend on k alone.
-func partsOf(ta bool, m, n, k int) int {
-	t, parts := tileOf(m, n), 1
-	for ta && parts < maxParts && k >= 2*parts*splitRows && parts*t.blocks(m, n) < 2*enough && 2*parts*m*n <= maxSplit {
-		parts *= 2
-	}
-	return parts
-}
-
 // Gemm is cpu's. Every element is one sum over k by fused multiply-adds, or, with ta
-// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order; with another
+// and K >= 256, the sum of up to 128 parts of it of at least 128 terms in order; with another
 // precision than float32 a sum is what tensor cores add to it of eight terms in TF32, or sixteen in
 // bfloat16, at a time; or it is what cuBLAS makes, if the device is to use it.
 func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[float32]) {
@@ -91,20 +103,19 @@ func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[f
 		if bias != 0 || act != cpu.Linear { // a sum of no parts, which dst is added to
 			q.run("fold", blocks(m*n), 1, threads, to, int64(dst.Stride), uintptr(0), 0, m, n, bias, int(act), true)
 		}
-	} else if parts := partsOf(ta, m, n, k); parts > 1 {
+	} else if t, parts := shape(q.device.precision, ta, m, n, k); parts > 1 {
 		priv := q.scratch(parts * m * n * 4)
-		q.product(priv, n, a, ta, b, tb, m, n, k, parts, 0, cpu.Linear, false)
+		q.product(t, priv, n, a, ta, b, tb, m, n, k, parts, 0, cpu.Linear, false)
 		q.run("fold", blocks(m*n), 1, threads, to, int64(dst.Stride), priv, parts, m, n, bias, int(act), e.Accumulate)
 	} else {
-		q.product(to, dst.Stride, a, ta, b, tb, m, n, k, 1, bias, act, e.Accumulate)
+		q.product(t, to, dst.Stride, a, ta, b, tb, m, n, k, 1, bias, act, e.Accumulate)
 	}
 	if act != e.Act {
 		q.Elementwise(cpu.OpELU, dst, dst, dst, 0)
 	}
 }
 
-func (q *Queue) product(to uintptr, stride int, a matrix, ta bool, b matrix, tb bool, m, n, k, parts int, bias uintptr, act cpu.Activation, accumulate bool) {
-	t := tileOf(m, n)
+func (q *Queue) product(t tile, to uintptr, stride int, a matrix, ta bool, b matrix, tb bool, m, n, k, parts int, bias uintptr, act cpu.Activation, accumulate bool) {
 	pa, pb := of(q, a.Data), of(q, b.Data)
 	wide := 0
 	for i, x := range []struct {
@@ -116,7 +127,7 @@ func (q *Queue) product(to uintptr, stride int, a matrix, ta bool, b matrix, tb 
 		}
 	}
 	terms := ceilDiv(k, parts)
-	q.run(t.kernel(q.device.precision), ceilDiv(m, t.rows), ceilDiv(n, t.cols)*parts, t.rows*t.cols/64, to, int64(stride), pa, int64(a.Stride), pb, int64(b.Stride),
+	q.run(t.kernel(q.device.precision), ceilDiv(m, t.rows), ceilDiv(n, t.cols)*parts, t.threads(), to, int64(stride), pa, int64(a.Stride), pb, int64(b.Stride),
 		m, n, k, ta, tb, wide, terms, bias, int(act), accumulate)
 }
 

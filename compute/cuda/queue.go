@@ -16,6 +16,7 @@ import (
 type Queue struct {
 	device *Device
 	stream uintptr
+	urgent bool   // its kernels go before those of other queues that wait
 	pieces pieces // of device memory that was handed out
 	used   int    // bytes of them
 	peak   int    // the most there were
@@ -171,7 +172,11 @@ func (q *Queue) open() error {
 	if q.stream != 0 {
 		return nil
 	}
-	return q.device.call(cuStreamCreate, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking)
+	priority := int32(0)
+	if q.urgent {
+		priority = -1 // less is sooner
+	}
+	return q.device.call(cuStreamCreateWithPriority, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking, uintptr(priority))
 }
 
 // allocate returns bytes of device memory. Nothing is done on a queue before it has any:

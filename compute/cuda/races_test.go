@@ -106,10 +106,13 @@ type mutant struct {
 // mutants are barriers that are not there, tiles that end one too late or early, strides of
 // something else, data that is read before it has come.
 var mutants = []mutant{
-	{"product.cu", "", "    copy_wait<1>();\n    barrier();", "    copy_wait<1>();", "TestGemm$"},
-	{"product.cu", "", "    }\n    barrier();\n  }", "    }\n  }", "TestGemm$"},
-	{"product.cu", "", "copy_wait<1>()", "copy_wait<2>()", "TestGemm$"},
-	{"product.cu", "", "k0 + DEPTH < p.end", "k0 + DEPTH + 1 < p.end", "TestGemm$"},
+	{"product.cu", "", "    copy_wait<STAGES - 2>();\n    barrier();\n    // The tile", "    copy_wait<STAGES - 2>();\n    // The tile", "TestGemmWhole"},
+	{"product.cu", "", "      copy_wait<STAGES - 2>();\n      barrier();\n    }", "      copy_wait<STAGES - 2>();\n    }", "TestGemm$"},
+	{"product.cu", "", "copy_wait<STAGES - 2>()", "copy_wait<STAGES - 1>()", "TestGemm$"},
+	{"product.cu", "", "if (first < p.end) {", "if (first + 1 < p.end) {", "TestGemm$"},
+	{"product.cu", "", "if (s < tiles) a.next", "if (s + 1 < tiles) a.next", "TestGemmWhole"},
+	{"product.cu", "", "k = p.begin + tiles * DEPTH; k < p.end", "k = p.begin + tiles * DEPTH + 1; k < p.end", "TestGemmWhole"},
+	{"product.cu", "", "from += ALONG ? DEPTH * stride : DEPTH", "from += ALONG ? DEPTH * stride : DEPTH + 1", "TestGemmWhole"},
 	{"product.cu", "", "r < p.m && c0 + j < p.n) d[j]", "r <= p.m && c0 + j < p.n) d[j]", "TestGemm$"},
 	{"product.cu", "", "for (int p = 0; p < count; p++)", "for (int p = 1; p < count; p++)", "TestGemm$"},
 	{"product.cu", "product.h", "p.begin < terms ? p.k", "p.begin < terms ? p.k - 1", "TestGemm$"},
@@ -126,8 +129,8 @@ var mutants = []mutant{
 	{"element.cu", "", "  barrier();\n", "", "TestRows"},
 	{"element.cu", "device.h", "0.693359375f", "0.6933f", "TestElementwise"},
 	{"sums.cu", "", "  barrier();\n", "", "TestSums"},
-	{"sums.cu", "", "for (; i < end; i++)", "for (; i < end - 1; i++)", "TestSums"},
-	{"sums.cu", "", "parts[(i64)c * cols + j]", "parts[(i64)c * (cols + 1) + j]", "TestSums"},
+	{"sums.cu", "", "for (; i < end; i++, p += as)", "for (; i < end - 1; i++, p += as)", "TestSums"},
+	{"sums.cu", "", "parts[(i64)c * cols]", "parts[(i64)c * (cols + 1)]", "TestSums"},
 
 	{"aggregate.cu", "rows.h", "op.stage(stage, i, e, n);\n      warp_barrier();", "op.stage(stage, i, e, n);", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "op.add(sum, stage, k);\n      }\n      warp_barrier();", "op.add(sum, stage, k);\n      }", "TestAggregate$"},

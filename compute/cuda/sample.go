@@ -71,6 +71,7 @@ func (d *Device) Sampler(g *graph.Graph, s devices.Sampling) (devices.Sampler, e
 		return nil, fmt.Errorf("%w: kernels count the nodes of a layer to 2^31, and the graph has %d", devices.ErrRoom, g.NumNodes())
 	}
 	h := &hostSampler{q: d.NewQueue(), generation: -1}
+	h.q.urgent = true // short kernels, one after the other, which a step's long ones would keep waiting each
 	err := graph.Guard(func() error {
 		h.s = NewNeighborSampler(h.q, h.q.UploadGraph(&shown), s)
 		return nil

@@ -60,6 +60,7 @@ type staging struct {
 // Rows is devices.Device's.
 func (d *Device) Rows(from features.Store, o devices.RowsOptions) (devices.Rows, error) {
 	s := &slab{from: from, layout: from.Layout(), o: o, free: make(chan *staging, stagings), q: d.NewQueue()}
+	s.q.urgent = true
 	err := s.open()
 	if err == nil {
 		err = s.choose()

@@ -276,8 +276,11 @@ DEVICE void additive_gradients(const Attention &p, bool block, float *exchange, 
   KERNEL(256) name(Attention p) { \
     SHARED double exchange[row_warps * 32]; \
     i64 first = (i64)block_x() * row_warps; \
+    u32 longs = 0; \
     LOOP for (int turn = -1; turn < row_warps; turn++) { \
       bool block = turn >= 0; \
+      if (turn == 0) longs = long_rows(p.indptr, first, p.rows); \
+      if (block && longs >> turn == 0) break; \
       i64 i = first + (block ? turn : thread() / 32), begin = 0, end = 0; \
       if (i < p.rows) begin = p.indptr[i], end = p.indptr[i + 1]; \
       if (i < p.rows && block == (end - begin > long_row)) each(p, block, (float *)exchange, i, begin, end); \

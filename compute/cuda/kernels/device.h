@@ -21,6 +21,8 @@ typedef long long i64;
 
 #ifdef __CUDA__
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+#define MEMBER __attribute__((device, always_inline))
+#define LOOP _Pragma("unroll 1")
 #define EXPORT(name)
 #define DEVICE static inline __attribute__((device, always_inline))
 #define SHARED static __attribute__((shared))
@@ -69,6 +71,14 @@ DEVICE void copy_async4(float *to, const float *from, bool given) {
 DEVICE void copy_async16(float *to, const float *from, bool given) {
   u32 n = given ? 16 : 0, s = (u32)(u64)(__attribute__((address_space(3))) void *)to;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(n) : "memory");
+}
+DEVICE void copy_async4(float *to, const float *from) {
+  u32 s = (u32)(u64)(__attribute__((address_space(3))) void *)to;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(s), "l"(from) : "memory");
+}
+DEVICE void copy_async16(float *to, const float *from) {
+  u32 s = (u32)(u64)(__attribute__((address_space(3))) void *)to;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(s), "l"(from) : "memory");
 }
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

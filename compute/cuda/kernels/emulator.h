@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 #define KERNEL(threads) static void
+#define MEMBER inline
+#define LOOP
 #define JOINED(a, b) a##b
 #define JOIN(a, b) JOINED(a, b)
 #define TEXT_OF(a) #a
@@ -343,8 +345,8 @@ DEVICE u64 atomic_cas(u64 *p, u64 expected, u64 v) {
 DEVICE u32 atomic_add(u32 *p, u32 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE u64 atomic_load(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 DEVICE void atomic_store(u64 *p, u64 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
-DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 4, given); }
-DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 16, given); }
+DEVICE void copy_async4(float *to, const float *from, bool given = true) { emulator::copies().begin(to, from, 4, given); }
+DEVICE void copy_async16(float *to, const float *from, bool given = true) { emulator::copies().begin(to, from, 16, given); }
 DEVICE void copy_commit() { emulator::copies().commit(); }
 template <int N> DEVICE void copy_wait() { emulator::copies().wait(N); }
 DEVICE u32 to_tf32(float v) { return v != v ? 0x7fffffffu : (to_bits(v) + 0x1000) & 0xffffe000u; }

@@ -273,6 +273,7 @@ KERNEL(256) loss_sum(Losses p) {
   for (i64 first = 0; first < p.rows; first += 256 * loss_rows) {
     RowLoss s = {0, {0, 0, 0, 0}};
     i64 i0 = first + thread() * loss_rows, i1 = i0 + loss_rows < p.rows ? i0 + loss_rows : p.rows;
+#pragma unroll 8
     for (i64 i = i0; i < i1; i++) {
       s.loss = s.loss + p.row_losses[i].loss;
       UNROLL for (int c = 0; c < 4; c++) s.counts[c] += p.row_losses[i].counts[c];

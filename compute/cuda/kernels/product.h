@@ -14,9 +14,6 @@ struct Product {
   int act, accumulate;
 };
 
-// DEPTH terms are in shared memory at a time, and as many more on their way.
-enum { DEPTH = 16 };
-
 // stored begins to copy OUTER rows of INNER values each from row o0 and column i0 of x on to
 // tile, PITCH values between rows, and zeros from row rows and column columns on. wide: four
 // values at a time, columns being a multiple of four.
@@ -47,15 +44,14 @@ DEVICE void cut(Product &p, int part, int terms) {
   p.end = p.k - p.begin < terms ? p.k : p.begin + terms;
 }
 
-// A kernel of products by a function that computes tiles of M×N elements with M·N/64 threads, in
-// shared memory for two tiles of A, ROOM_A values each, and of B. The grid has a block in x for
-// every M rows, in y for every N columns of every part of k, of terms each; parts write m·n values
-// each, which fold adds.
-#define PRODUCT(NAME, M, N, ROOM_A, ROOM_B, ...) \
-  KERNEL(M * N / 64) NAME(float *dst, i64 ds, const float *a, i64 as, const float *b, i64 bs, int m, int n, int k, int ta, int tb, \
+// A kernel of products by a function that computes tiles of M×N elements with THREADS threads, in
+// shared memory for STAGES tiles of A, ROOM_A values each, and of B. The grid has a block in x for every M rows, in y for every N columns of every part
+// of k, of terms each; parts write m·n values each, which fold adds.
+#define PRODUCT(NAME, M, N, THREADS, STAGES, ROOM_A, ROOM_B, ...) \
+  KERNEL(THREADS) NAME(float *dst, i64 ds, const float *a, i64 as, const float *b, i64 bs, int m, int n, int k, int ta, int tb, \
       int wide, int terms, const float *bias, int act, int accumulate) { \
-    SHARED __attribute__((aligned(16))) float ta_[2][ROOM_A]; \
-    SHARED __attribute__((aligned(16))) float tb_[2][ROOM_B]; \
+    SHARED __attribute__((aligned(16))) float ta_[STAGES][ROOM_A]; \
+    SHARED __attribute__((aligned(16))) float tb_[STAGES][ROOM_B]; \
     int across = (n + N - 1) / N; \
     Product p = {dst, a, b, ds, as, bs, m, n, k, ta, tb, wide, 0, 0, bias, act, accumulate}; \
     cut(p, block_y() / across, terms); \

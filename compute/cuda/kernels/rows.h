@@ -10,12 +10,8 @@
 #include "device.h"
 
 #ifdef __CUDA__
-#define MEMBER __attribute__((device, always_inline))
-#define LOOP _Pragma("unroll 1")
 #define UNROLL_4 _Pragma("unroll 4")
 #else
-#define MEMBER inline
-#define LOOP
 #define UNROLL_4
 #endif
 
@@ -105,6 +101,13 @@ template <int V> DEVICE void store(float *row, int j, const Values<V> &x) {
 //	join(a, b)        what two parts of a row make, a before b
 //	finish(i, n, sum) ends row i, of n entries
 
+// long_rows has a bit for each of the thread block's rows, from first on, of more than long_row entries.
+// All threads of a warp call it, once their own row is made: what it reads has come by then.
+DEVICE u32 long_rows(const i64 *indptr, i64 first, int rows) {
+  int lane = thread() % 32;
+  return vote(lane < row_warps && first + lane < rows && indptr[first + lane + 1] - indptr[first + lane] > long_row);
+}
+
 // each_row runs op over the eight rows of this thread block, for the columns that op is
 // made for: active says whether this thread has any. It returns the sum of the row that
 // this warp has ended.
@@ -114,8 +117,11 @@ template <class Op> DEVICE typename Op::Sum each_row(const Op &op, typename Op::
   i64 first = (i64)block_x() * row_warps;
   typename Op::Sum made = op.start(first, false);
   // This warp's own row, unless it is long, and then the long ones.
+  u32 longs = 0;
   LOOP for (int turn = -1; turn < row_warps; turn++) {
     bool whole = turn < 0; // by one warp
+    if (turn == 0) longs = long_rows(op.indptr, first, op.rows);
+    if (!whole && longs >> turn == 0) break;
     i64 i = first + (whole ? warp : turn);
     i64 begin = 0, end = 0;
     if (i < op.rows) begin = op.indptr[i], end = op.indptr[i + 1];

@@ -9,7 +9,9 @@ KERNEL(128) rows_summed(float *parts, const float *a, i64 as, int rows, int cols
   int j = block_y() * threads() + thread(), i = block_x() * ROWS, end = i + ROWS < rows ? i + ROWS : rows;
   if (j >= cols) return;
   float sum = 0;
-  for (; i < end; i++) sum += a[i * as + j];
+  const float *p = a + i * as + j;
+#pragma unroll 16
+  for (; i < end; i++, p += as) sum += *p;
   parts[(i64)block_x() * cols + j] = sum;
 }
 EXPORT(rows_summed)
@@ -19,7 +21,9 @@ KERNEL(128) rows_summed_fold(float *dst, const float *parts, int chunks, int col
   int j = block_x() * threads() + thread();
   if (j >= cols) return;
   float sum = accumulate ? dst[j] : 0;
-  for (int c = 0; c < chunks; c++) sum += parts[(i64)c * cols + j];
+  parts += j;
+#pragma unroll 16
+  for (int c = 0; c < chunks; c++) sum += parts[(i64)c * cols];
   dst[j] = sum;
 }
 EXPORT(rows_summed_fold)

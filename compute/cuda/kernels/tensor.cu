@@ -5,6 +5,9 @@
 // at a time, as the device adds those; only a split of k cuts it.
 #include "product.h"
 
+// DEPTH terms are in shared memory at a time, and as many more on their way.
+enum { DEPTH = 16 };
+
 // fetch begins to copy terms [k0, k0+DEPTH) of SIDE rows or columns from i0 on, and zeros where
 // there are none, to a tile that lies as x does: a row of SIDE values for every k if along, else
 // one of DEPTH for every row or column. Lanes that read eight of these and four terms of each
@@ -84,8 +87,8 @@ DEVICE void tensor(float (*as)[M * (DEPTH + 4)], float (*bs)[N * (DEPTH + 4)], c
 }
 
 #define TENSOR(M, N) \
-  PRODUCT(product_tf32_##M##x##N, M, N, M * (DEPTH + 4), N * (DEPTH + 4), tensor<TF32, M, N>) \
-  PRODUCT(product_bf16_##M##x##N, M, N, M * (DEPTH + 4), N * (DEPTH + 4), tensor<BFloat16, M, N>)
+  PRODUCT(product_tf32_##M##x##N, M, N, M * N / 64, 2, M * (DEPTH + 4), N * (DEPTH + 4), tensor<TF32, M, N>) \
+  PRODUCT(product_bf16_##M##x##N, M, N, M * N / 64, 2, M * (DEPTH + 4), N * (DEPTH + 4), tensor<BFloat16, M, N>)
 TENSOR(128, 128)
 TENSOR(128, 64)
 TENSOR(64, 64)

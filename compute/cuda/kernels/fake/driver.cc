@@ -52,6 +52,7 @@ thread_local Device *current;
 
 struct Stream {
   Device *device;
+  int priority;
   std::deque<std::function<int()>> work;
   uint64_t queued = 0, done = 0;
   bool running = false; // somebody does what is first in work
@@ -278,6 +279,7 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   else if (w == "pinned") n = pinned.size() + registered.size();
   else if (w == "pinned at most") n = pinned_most;
   else if (w == "streams") n = streams.size();
+  else if (w == "urgent streams") for (auto &s : streams) n += s.second->priority < 0;
   else if (w == "events") n = events.size();
   else if (w == "modules") n = modules.size();
   else if (w == "handles") n = handles_of_blas();
@@ -439,7 +441,7 @@ API cuMemHostGetDevicePointer_v2(uint64_t *at, void *p, unsigned) {
   return SUCCESS;
 }
 
-API cuStreamCreate(void **s, unsigned) { ENTER() auto p = std::make_shared<Stream>(); p->device = current; streams[p.get()] = p; *s = p.get(); return SUCCESS; }
+API cuStreamCreateWithPriority(void **s, unsigned, int priority) { ENTER() auto p = std::make_shared<Stream>(); p->device = current; p->priority = priority; streams[p.get()] = p; *s = p.get(); return SUCCESS; }
 API cuStreamDestroy_v2(void *s) {
   ENTER()
   auto i = streams.find(s);
