@@ -5,7 +5,6 @@ package cuda_test
 import (
 	"math"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"testing"
 
@@ -93,9 +92,7 @@ func TestKernelsTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`).FindAllSubmatch(ptx, -1) {
-			names = append(names, string(m[1]))
-		}
+		names = append(names, kernels.Entries(ptx)...)
 	}
 	slices.Sort(names)
 	for _, name := range names {

@@ -3,9 +3,7 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -29,6 +27,7 @@ type Device struct {
 	driver  *driver
 	context uintptr
 	modules map[string]uintptr // by their sources' names
+	entries map[string]uintptr // the modules of kernels, by those's names
 	kernels map[string]uintptr // by name, once launched
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
@@ -80,7 +79,7 @@ func Open(number int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{Number: number, driver: lib, modules: map[string]uintptr{}, kernels: map[string]uintptr{}}
+	d := &Device{Number: number, driver: lib, modules: map[string]uintptr{}, entries: map[string]uintptr{}, kernels: map[string]uintptr{}}
 	if err := d.describe(); err != nil {
 		return nil, err
 	}
@@ -118,6 +117,11 @@ func (d *Device) load(name string) error {
 		return err
 	}
 	d.modules[name] = module
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range kernels.Entries(text) {
+		d.entries[e] = module
+	}
 	return nil
 }
 
@@ -255,16 +259,10 @@ func (d *Device) kernel(name string) (uintptr, error) {
 		return f, nil
 	}
 	text := append([]byte(name), 0)
-	var err error
-	for _, m := range slices.Sorted(maps.Keys(d.modules)) {
-		var f uintptr
-		if err = d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), d.modules[m], uintptr(unsafe.Pointer(&text[0]))); err == nil {
-			d.kernels[name] = f
-			return f, nil
-		}
-		if e := new(Error); !errors.As(err, &e) || e.Code != notFound {
-			return 0, err
-		}
+	var f uintptr
+	if err := d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), d.entries[name], uintptr(unsafe.Pointer(&text[0]))); err != nil {
+		return 0, err
 	}
-	return 0, err
+	d.kernels[name] = f
+	return f, nil
 }

@@ -38,7 +38,6 @@ const (
 	noDevice       = 100
 	invalidPTX     = 218
 	unsupportedPTX = 222
-	notFound       = 500
 	notSupported   = 801
 	systemNotReady = 802
 	driverMismatch = 803

@@ -89,9 +89,7 @@ func exported(t *testing.T) (names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`).FindAllSubmatch(ptx, -1) {
-			names = append(names, string(m[1]))
-		}
+		names = append(names, kernels.Entries(ptx)...)
 	}
 	return names
 }

@@ -10,6 +10,7 @@ package kernels
 import (
 	"embed"
 	"io/fs"
+	"regexp"
 	"strings"
 )
 
@@ -24,6 +25,16 @@ func Names() []string {
 
 // PTX returns the module of that name; the caller owns it.
 func PTX(name string) ([]byte, error) { return ptx.ReadFile(name + ".ptx") }
+
+var entry = regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`)
+
+// Entries returns the names of a module's kernels.
+func Entries(ptx []byte) (names []string) {
+	for _, m := range entry.FindAllSubmatch(ptx, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
+}
 
 //go:embed *.ptx
 var ptx embed.FS
