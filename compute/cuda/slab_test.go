@@ -296,3 +296,33 @@ func TestSlabNotRegistered(t *testing.T) {
 		}
 	}
 }
+
+// The short kernels of sampling and of rows that come go before a step's long ones: their queues alone are urgent.
+func TestSamplingGoesFirst(t *testing.T) {
+	driver := fakecuda.Use(t)
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	q := d.NewQueue()
+	defer q.Close()
+	q.Alloc(1)
+	f := graph.NewFeatures(2, 4, make([]float32, 8))
+	rows, err := d.Rows(features.InMemory(f), devices.RowsOptions{Rows: 2, Pinned: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if n := driver.Count("urgent streams"); n != 1 {
+		t.Errorf("with rows %d streams are urgent, not 1", n)
+	}
+	sampler, err := d.Sampler(&graph.Graph{Indptr: []int64{0, 1, 1}, Indices: []uint32{1}}, devices.Sampling{Fanouts: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sampler.Close()
+	if n, all := driver.Count("urgent streams"), driver.Count("streams"); n != 2 || all != 3 {
+		t.Errorf("with a sampler %d of %d streams are urgent, not 2 of 3", n, all)
+	}
+}
