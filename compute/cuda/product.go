@@ -49,8 +49,7 @@ func (t tile) threads() int {
 }
 
 // shape returns the tile for a product of m×n elements, and into how many parts k is split, which only
-// that of a product with A transposed is: the others' rows have bits that depend on k alone. Both are by the shape
-// alone, though no bit depends on the tile.
+// that of a product with A transposed is: the others' rows have bits that depend on k alone. Both are by the shape alone.
 func shape(p cpu.Precision, ta bool, m, n, k int) (t tile, parts int) {
 	split := func(t tile) int {
 		parts := 1

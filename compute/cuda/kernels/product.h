@@ -45,8 +45,8 @@ DEVICE void cut(Product &p, int part, int terms) {
 }
 
 // A kernel of products by a function that computes tiles of M×N elements with THREADS threads, in
-// shared memory for STAGES tiles of A, ROOM_A values each, and of B. The grid has a block in x for every M rows, in y for every N columns of every part
-// of k, of terms each; parts write m·n values each, which fold adds.
+// shared memory for STAGES tiles of A, ROOM_A values each, and of B. The grid has a block
+// in x for every M rows, in y for every N columns of every part of k, of terms each; parts write m·n values each, which fold adds.
 #define PRODUCT(NAME, M, N, THREADS, STAGES, ROOM_A, ROOM_B, ...) \
   KERNEL(THREADS) NAME(float *dst, i64 ds, const float *a, i64 as, const float *b, i64 bs, int m, int n, int k, int ta, int tb, \
       int wide, int terms, const float *bias, int act, int accumulate) { \
