@@ -255,7 +255,8 @@ func TestStatusAndDrain(t *testing.T) {
 		return all
 	}
 	all := look()
-	for ctx := within(t); !(all.Nodes[0].Answered && all.Nodes[1].Answered) && ctx.Err() == nil; { // on a busy machine an answer may be late
+	late := func(x Status) bool { return x.Problem == context.DeadlineExceeded.Error() }
+	for ctx := within(t); slices.ContainsFunc(all.Nodes, late) && ctx.Err() == nil; { // on a busy machine; nothing else is tried again
 		all = look()
 	}
 	for i, n := range []*Node{a, b} {

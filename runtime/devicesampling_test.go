@@ -290,7 +290,7 @@ func TestSampledBatchStaysOnDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer on.Close()
+	defer func() { on.Close() }()
 	q := d.NewQueue()
 	defer q.Close()
 	workers := pool.New(1)
@@ -350,4 +350,15 @@ func TestSampledBatchStaysOnDevice(t *testing.T) {
 	}
 	batches[0].There = nil
 	check(&batches[0], false)
+	// The memory of a sampler that is closed is not another's.
+	if err := on.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if on, err = (&Runtime{device: d, sampler: p}).newDeviceSampler(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := (deviceSampler{on, p}).Sample(&batches[1], 1, seeds); err != nil {
+		t.Fatal(err)
+	}
+	check(&batches[1], true)
 }

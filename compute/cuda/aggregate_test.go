@@ -41,7 +41,7 @@ func (b *bench) blocks() map[string]*graph.Block {
 		"one row":         b.block(3, 5),
 		"empty rows":      b.block(9, 0, 3, 0, 0, 33, 0, 1, 0, 0, 2, 0),
 		"short rows":      b.block(60, some...),
-		"long rows":       b.block(50, 255, 256, 257, 0, 700, 513, 3, 0, 1000),
+		"long rows":       b.block(50, 255, 256, 257, 0, 700, 513, 3, 300, 1000),
 		"one of a stream": b.block(8, 64, 32, 31, 65, 96, 1, 2, 4),
 	}
 }

@@ -27,7 +27,7 @@ type Device struct {
 	driver  *driver
 	context uintptr
 	modules map[string]uintptr // by their sources' names
-	entries map[string]uintptr // the modules of kernels, by those's names
+	entries map[string]uintptr // the module of each kernel, by its name
 	kernels map[string]uintptr // by name, once launched
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more

@@ -134,6 +134,7 @@ var mutants = []mutant{
 	{"aggregate.cu", "rows.h", "op.add(sum, stage, k);\n      }\n      warp_barrier();", "op.add(sum, stage, k);\n      }", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "parts[warp * 32 + lane] = sum;\n      barrier();", "parts[warp * 32 + lane] = sum;", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "whole == (end - begin > long_row)", "whole == (end - begin >= long_row)", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "vote(lane < row_warps &&", "vote(lane < row_warps - 1 &&", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "e += whole ? chunk : row_warps * chunk", "e += chunk", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "int n = end - e < chunk ?", "int n = end - e <= chunk + 1 ?", "TestAggregate$"},
 	{"aggregate.cu", "rows.h", "for (int w = 1; w < row_warps; w++) sum", "for (int w = 1; w < row_warps - 1; w++) sum", "TestAggregate$"},

@@ -33,7 +33,7 @@ type hostSampler struct {
 
 // there is a batch's blocks in the device's memory, and where copies of them lie in the host's.
 type there struct {
-	device *Device
+	by *hostSampler
 	*sampled
 	copies map[input]uintptr
 	of     []any // the copies, so that no other memory has their addresses
@@ -50,7 +50,7 @@ func add[E any](t *there, host, device []E) {
 // Find has the blocks that there is of read from the device's memory until Reset.
 func (q *Queue) Find(x any) {
 	t, ok := x.(*there)
-	if !ok || t.device != q.device {
+	if !ok || t.by.q.device != q.device {
 		return
 	}
 	maps.Copy(q.inputs, t.copies)
@@ -96,8 +96,8 @@ func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cac
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t, ok := again.(*there)
-	if !ok || t.device != h.q.device {
-		t = &there{device: h.q.device, sampled: h.unused()}
+	if !ok || t.by != h { // another's memory ends with it
+		t = &there{by: h, sampled: h.unused()}
 		// A batch that is dropped leaves its memory to the next that has none.
 		runtime.AddCleanup(t, func(m *sampled) {
 			h.freeing.Lock()

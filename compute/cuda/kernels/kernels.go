@@ -8,9 +8,9 @@
 package kernels
 
 import (
+	"bytes"
 	"embed"
 	"io/fs"
-	"regexp"
 	"strings"
 )
 
@@ -26,12 +26,11 @@ func Names() []string {
 // PTX returns the module of that name; the caller owns it.
 func PTX(name string) ([]byte, error) { return ptx.ReadFile(name + ".ptx") }
 
-var entry = regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`)
-
 // Entries returns the names of a module's kernels.
 func Entries(ptx []byte) (names []string) {
-	for _, m := range entry.FindAllSubmatch(ptx, -1) {
-		names = append(names, string(m[1]))
+	for _, text := range bytes.Split(ptx, []byte("\n.visible .entry "))[1:] {
+		name, _, _ := bytes.Cut(text, []byte("("))
+		names = append(names, string(name))
 	}
 	return names
 }
