@@ -35,6 +35,7 @@ type file struct {
 	f       *parquet.File
 	columns []*parquet.Column // of the first level
 	leaf    []int             // the place of each among all leaves; -1: it holds several values a row
+	floats  []bool            // which of them hold floating-point numbers
 }
 
 // magic begins and ends a file.
@@ -50,10 +51,11 @@ func open(in io.ReaderAt, size int64, claim func(int64, string) error) (d import
 		return nil, fmt.Errorf("%w; the file is damaged, write or fetch it again", err)
 	}
 	for _, c := range f.f.Root().Columns() {
-		f.columns, f.leaf = append(f.columns, c), append(f.leaf, -1)
+		leaf, float := -1, false
 		if c.Leaf() && !c.Repeated() {
-			f.leaf[len(f.leaf)-1] = int(c.Index())
+			leaf, float = int(c.Index()), c.Type().Kind() == parquet.Float || c.Type().Kind() == parquet.Double
 		}
+		f.columns, f.leaf, f.floats = append(f.columns, c), append(f.leaf, leaf), append(f.floats, float)
 	}
 	return f, nil
 }
@@ -102,14 +104,14 @@ const footerBytes = 512
 // Columns implements importer.Decoder.
 func (f *file) Columns() (names []string, several, floats []bool) {
 	for i, c := range f.columns {
-		float := f.leaf[i] >= 0 && (c.Type().Kind() == parquet.Float || c.Type().Kind() == parquet.Double)
-		names, several, floats = append(names, c.Name()), append(several, f.leaf[i] < 0), append(floats, float)
+		names, several = append(names, c.Name()), append(several, f.leaf[i] < 0)
 	}
-	return names, several, floats
+	return names, several, f.floats
 }
 
 // Read implements importer.Decoder.
-func (f *file) Read(columns []int) (importer.RecordReader, error) {
+func (f *file) Read(columns []int) (_ importer.RecordReader, err error) {
+	defer guard(&err)
 	r := &reader{f: f, groups: f.f.RowGroups()}
 	for _, c := range columns {
 		put, err := formatter(f.columns[c])

@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,6 +19,8 @@ import (
 	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/encoding"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/importer"
@@ -224,17 +227,18 @@ func TestRefused(t *testing.T) {
 		o    importer.Options
 		want string
 	}{
-		"another name":      {written(t, map[string]parquet.Node{"citing": id, "dst": id}, []map[string]any{{"citing": int64(1), "dst": int64(2)}}), importer.Options{}, "which is the source"},
-		"an id is missing":  {written(t, map[string]parquet.Node{"src": parquet.Optional(id), "dst": id}, missing), importer.Options{}, "row 3: a node id is missing"},
-		"a list":            {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Repeated(id)}, edges(1)), importer.Options{EdgeFeatures: []string{"x"}}, "--feature"},
-		"a time of day":     {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Optional(parquet.Time(parquet.Millisecond))}, edges(1)), importer.Options{Weight: "x"}, "not read"},
-		"a large double":    {floats(parquet.DoubleType, float64(1<<53)), importer.Options{}, "row 2: the id 9.007199254740992e+15 is a floating-point number"},
-		"a large float":     {floats(parquet.FloatType, float32(1<<24)), importer.Options{}, "row 2: the id 1.6777216e+07 is a floating-point number"},
-		"an id that is NaN": {floats(parquet.DoubleType, math.NaN()), importer.Options{}, "row 2: a node id is missing"},
-		"text":              {[]byte("src,dst\n1,2\n3,4\n"), importer.Options{}, "no Parquet"},
-		"shortened":         {plain[:len(plain)-9], importer.Options{}, "fetch it again"},
-		"encrypted":         {append(slices.Clone(plain[:len(plain)-4]), "PARE"...), importer.Options{}, "without encryption"},
-		"a footer too long": {append(slices.Clone(plain[:len(plain)-8]), 255, 255, 255, 0, 'P', 'A', 'R', '1'), importer.Options{}, "longer than the file"},
+		"another name":             {written(t, map[string]parquet.Node{"citing": id, "dst": id}, []map[string]any{{"citing": int64(1), "dst": int64(2)}}), importer.Options{}, "which is the source"},
+		"an id is missing":         {written(t, map[string]parquet.Node{"src": parquet.Optional(id), "dst": id}, missing), importer.Options{}, "row 3: a node id is missing"},
+		"a list":                   {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Repeated(id)}, edges(1)), importer.Options{EdgeFeatures: []string{"x"}}, "--feature"},
+		"a time of day":            {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Optional(parquet.Time(parquet.Millisecond))}, edges(1)), importer.Options{Weight: "x"}, "not read"},
+		"a large double":           {floats(parquet.DoubleType, float64(1<<53)), importer.Options{}, "row 2: the id 9.007199254740992e+15 is a floating-point number"},
+		"a large float":            {floats(parquet.FloatType, float32(1<<24)), importer.Options{}, "row 2: the id 1.6777216e+07 is a floating-point number"},
+		"an id that is NaN":        {floats(parquet.DoubleType, math.NaN()), importer.Options{}, "row 2: a node id is missing"},
+		"text":                     {[]byte("src,dst\n1,2\n3,4\n"), importer.Options{}, "no Parquet"},
+		"shortened":                {plain[:len(plain)-9], importer.Options{}, "fetch it again"},
+		"numbers said to be lists": {annotated(t, plain), importer.Options{}, "damaged"},
+		"encrypted":                {append(slices.Clone(plain[:len(plain)-4]), "PARE"...), importer.Options{}, "without encryption"},
+		"a footer too long":        {append(slices.Clone(plain[:len(plain)-8]), 255, 255, 255, 0, 'P', 'A', 'R', '1'), importer.Options{}, "longer than the file"},
 	} {
 		c.o.Edges = saved(t, c.b)
 		err := importer.Import(t.Context(), "", filepath.Join(t.TempDir(), "s"), c.o)
@@ -242,6 +246,25 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+}
+
+// annotated is a file whose columns are said to be lists, which one value a row is not.
+func annotated(t testing.TB, b []byte) []byte {
+	t.Helper()
+	n := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+	var m format.FileMetaData
+	if err := thrift.Unmarshal(new(thrift.CompactProtocol), b[n:len(b)-8], &m); err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.Schema[1:] {
+		m.Schema[1+i].LogicalType.Value = new(format.ListType)
+	}
+	footer, err := thrift.Marshal(new(thrift.CompactProtocol), &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = append(slices.Clone(b[:n]), footer...)
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(footer))), magic...)
 }
 
 // budget allows so many bytes.
