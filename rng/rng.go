@@ -46,6 +46,9 @@ func (k Key) With(c uint64) Key {
 	return Key(mix(bits.RotateLeft64(uint64(k), 23) ^ mix(c^0xbb67ae8584caa73b)))
 }
 
+// Skip returns the stream of k without its first n draws.
+func (k Key) Skip(n uint64) Key { return k + Key(n*golden) }
+
 // Uint64 returns draw i of the stream: 64 uniform bits.
 func (k Key) Uint64(i uint64) uint64 { return mix(uint64(k) + (i+1)*golden) }
 

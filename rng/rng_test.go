@@ -91,3 +91,13 @@ func BenchmarkUintn(b *testing.B) {
 	}
 	_ = sum
 }
+
+func TestSkip(t *testing.T) {
+	for _, n := range []uint64{0, 1, 7, math.MaxUint64 - 2} {
+		for i := range uint64(5) {
+			if got, want := New(3).Skip(n).Uint64(i), New(3).Uint64(n+i); got != want {
+				t.Errorf("draw %d after %d are skipped is %d, want %d", i, n, got, want)
+			}
+		}
+	}
+}

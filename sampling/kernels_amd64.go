@@ -58,3 +58,24 @@ func probeAVX2(pins *uint32, used uint32, k1 uint32, k2 uint32) uint32
 //
 //go:noescape
 func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64, multiplier uint32, shift uint32) int
+
+// rowEndsSSE is rowEnds for n > 0 nodes.
+//
+//go:noescape
+func rowEndsSSE(ends *int64, indptr *int64, at *uint32, n int)
+
+// placesAVX512 is places for a multiple of 8 rows.
+//
+//go:noescape
+func placesAVX512(pos *int64, ends *int64, keys *uint64, n int, draw uint64)
+
+// followCMOV is follow for n > 0 walks.
+//
+//go:noescape
+func followCMOV(at *uint32, indices *uint32, pos *int64, n int)
+
+// mostVisitedAVX512 writes the keys of the k most visited nodes but home to order, and returns how many they are. It needs
+// 0 < n <= mostVisits, and room for n and 16 more in order and keys.
+//
+//go:noescape
+func mostVisitedAVX512(order *uint32, keys *uint32, visits *uint32, n int, home uint32, k int) int

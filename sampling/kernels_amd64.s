@@ -780,3 +780,216 @@ done:
 	VZEROUPPER
 	MOVQ DI, ret+40(FP)
 	RET
+
+// func rowEndsSSE(ends *int64, indptr *int64, at *uint32, n int)
+// Requires: SSE2
+TEXT ·rowEndsSSE(SB), NOSPLIT, $0-32
+	MOVQ ends+0(FP), AX
+	MOVQ indptr+8(FP), CX
+	MOVQ at+16(FP), DX
+	MOVQ n+24(FP), BX
+
+loop:
+	MOVL  (DX), SI
+	MOVOU (CX)(SI*8), X0
+	MOVOU X0, (AX)
+	ADDQ  $0x04, DX
+	ADDQ  $0x10, AX
+	DECQ  BX
+	JNZ   loop
+	RET
+
+// func placesAVX512(pos *int64, ends *int64, keys *uint64, n int, draw uint64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·placesAVX512(SB), NOSPLIT, $0-40
+	MOVQ         pos+0(FP), AX
+	MOVQ         ends+8(FP), CX
+	MOVQ         keys+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         $0x9e3779b97f4a7c15, SI
+	MOVQ         draw+32(FP), DI
+	INCQ         DI
+	IMULQ        SI, DI
+	MOVQ         DI, SI
+	VPBROADCASTQ SI, Z0
+	MOVQ         $0xbf58476d1ce4e5b9, SI
+	VPBROADCASTQ SI, Z1
+	MOVQ         $0x94d049bb133111eb, SI
+	VPBROADCASTQ SI, Z2
+	MOVQ         $0x00000000ffffffff, SI
+	VPBROADCASTQ SI, Z3
+	MOVQ         $0xffffffffffffffff, SI
+	VPBROADCASTQ SI, Z4
+	VPMOVZXBQ    evens<>+0(SB), Z5
+	VPMOVZXBQ    evens<>+8(SB), Z6
+	XORQ         SI, SI
+
+loop:
+	VMOVDQU64 (CX), Z7
+	VMOVDQA64 Z7, Z8
+	VPERMT2Q  64(CX), Z5, Z7
+	VPERMT2Q  64(CX), Z6, Z8
+	VPSUBQ    Z7, Z8, Z8
+	VPTESTMQ  Z8, Z8, K1
+	VPADDQ    (DX)(SI*8), Z0, Z9
+	VPSRLQ    $0x1e, Z9, Z10
+	VPXORQ    Z10, Z9, Z9
+	VPMULLQ   Z1, Z9, Z9
+	VPSRLQ    $0x1b, Z9, Z10
+	VPXORQ    Z10, Z9, Z9
+	VPMULLQ   Z2, Z9, Z9
+	VPSRLQ    $0x1f, Z9, Z10
+	VPXORQ    Z10, Z9, Z9
+	VPSRLQ    $0x20, Z9, Z11
+	VPMULUDQ  Z8, Z9, Z10
+	VPSRLQ    $0x20, Z10, Z10
+	VPMULUDQ  Z8, Z11, Z12
+	VPADDQ    Z10, Z12, Z12
+	VPSRLQ    $0x20, Z8, Z8
+	VPMULUDQ  Z8, Z9, Z9
+	VPANDQ    Z3, Z12, Z10
+	VPADDQ    Z10, Z9, Z9
+	VPSRLQ    $0x20, Z9, Z9
+	VPSRLQ    $0x20, Z12, Z12
+	VPMULUDQ  Z8, Z11, Z11
+	VPADDQ    Z12, Z9, Z9
+	VPADDQ    Z11, Z9, Z9
+	VMOVDQA64 Z4, Z10
+	VPADDQ    Z7, Z9, K1, Z10
+	VMOVDQU64 Z10, (AX)(SI*8)
+	ADDQ      $0x80, CX
+	ADDQ      $0x08, SI
+	CMPQ      SI, BX
+	JL        loop
+	VZEROUPPER
+	RET
+
+DATA evens<>+0(SB)/8, $0x0e0c0a0806040200
+DATA evens<>+8(SB)/8, $0x0f0d0b0907050301
+GLOBL evens<>(SB), RODATA|NOPTR, $16
+
+// func followCMOV(at *uint32, indices *uint32, pos *int64, n int)
+// Requires: CMOV
+TEXT ·followCMOV(SB), NOSPLIT, $0-32
+	MOVQ at+0(FP), AX
+	MOVQ indices+8(FP), CX
+	MOVQ pos+16(FP), DX
+	MOVQ n+24(FP), BX
+
+loop:
+	MOVQ    (DX), SI
+	LEAQ    (CX)(SI*4), DI
+	TESTQ   SI, SI
+	CMOVQLT AX, DI
+	MOVL    (DI), SI
+	MOVL    SI, (AX)
+	ADDQ    $0x08, DX
+	ADDQ    $0x04, AX
+	DECQ    BX
+	JNZ     loop
+	RET
+
+// func mostVisitedAVX512(order *uint32, keys *uint32, visits *uint32, n int, home uint32, k int) int
+// Requires: AVX, AVX512F, BMI2, CMOV, POPCNT
+TEXT ·mostVisitedAVX512(SB), NOSPLIT, $128-56
+	MOVQ         order+0(FP), AX
+	MOVQ         keys+8(FP), CX
+	MOVQ         visits+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVL         home+32(FP), SI
+	MOVQ         k+40(FP), DI
+	VPBROADCASTD SI, Z0
+	MOVL         $0x00000001, SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x00000010, SI
+	VPBROADCASTD SI, Z2
+	MOVL         $0x0000ffff, SI
+	VPBROADCASTD SI, Z3
+	MOVQ         BX, SI
+	DECQ         SI
+	MOVL         SI, R8
+	VPBROADCASTD R8, Z9
+	VPMOVZXBD    bytes<>+0(SB), Z4
+	MOVL         $0xffffffff, R11
+	XORQ         R8, R8
+	XORQ         R10, R10
+
+visits:
+	MOVQ        BX, R9
+	SUBQ        R8, R9
+	BZHIL       R9, R11, R12
+	KMOVW       R12, K1
+	VMOVDQU32.Z (DX)(R8*4), K1, Z5
+	VPXORD      Z6, Z6, Z6
+	VMOVDQA32   Z9, Z8
+	MOVQ        SI, R9
+
+equal:
+	VPCMPEQD.BCST (DX)(R9*4), Z5, K2
+	VPADDD        Z1, Z6, K2, Z6
+	VMOVDQA32     Z8, K2, Z7
+	VPSUBD        Z1, Z8, Z8
+	DECQ          R9
+	JGE           equal
+	VPCMPEQD      Z4, Z7, K1, K2
+	VPCMPUD       $0x04, Z0, Z5, K2, K2
+	VPSLLD        $0x10, Z6, Z6
+	VPSUBD        Z4, Z3, Z5
+	VPORD         Z5, Z6, Z5
+	VPCOMPRESSD.Z Z5, K2, Z5
+	VMOVDQU32     Z5, (CX)(R10*4)
+	KMOVW         K2, R12
+	POPCNTL       R12, R12
+	ADDQ          R12, R10
+	VPADDD        Z2, Z4, Z4
+	ADDQ          $0x10, R8
+	CMPQ          R8, BX
+	JL            visits
+	MOVL          DI, DX
+	VPBROADCASTD  DX, Z0
+	VPXORD        Z5, Z5, Z5
+	VMOVDQU32     Z5, (CX)(R10*4)
+	XORQ          R8, R8
+	TESTQ         R10, R10
+	JZ            done
+
+keys:
+	VMOVDQU32 (CX)(R8*4), Z5
+	VPXORD    Z6, Z6, Z6
+	XORQ      R9, R9
+
+larger:
+	VPCMPUD.BCST  $0x01, (CX)(R9*4), Z5, K2
+	VPADDD        Z1, Z6, K2, Z6
+	INCQ          R9
+	CMPQ          R9, R10
+	JL            larger
+	VPCMPUD       $0x01, Z0, Z6, K2
+	VPCOMPRESSD.Z Z6, K2, Z6
+	VPCOMPRESSD.Z Z5, K2, Z5
+	VMOVDQU32     Z6, (SP)
+	VMOVDQU32     Z5, 64(SP)
+	KMOVW         K2, R12
+	POPCNTL       R12, R12
+	XORQ          R9, R9
+	JMP           placed
+
+place:
+	MOVL (SP)(R9*4), DX
+	MOVL 64(SP)(R9*4), BX
+	MOVL BX, (AX)(DX*4)
+	INCQ R9
+
+placed:
+	CMPQ R9, R12
+	JL   place
+	ADDQ $0x10, R8
+	CMPQ R8, R10
+	JL   keys
+
+done:
+	VZEROUPPER
+	CMPQ    DI, R10
+	CMOVQLT DI, R10
+	MOVQ    R10, ret+48(FP)
+	RET

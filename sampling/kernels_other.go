@@ -29,3 +29,13 @@ func probeAVX2(pins *uint32, used uint32, k1, k2 uint32) uint32 { panic("unreach
 func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64, multiplier, shift uint32) int {
 	panic("unreachable")
 }
+
+func placesAVX512(pos, ends *int64, keys *uint64, n int, draw uint64) { panic("unreachable") }
+
+func mostVisitedAVX512(order, keys, visits *uint32, n int, home uint32, k int) int {
+	panic("unreachable")
+}
+
+func rowEndsSSE(ends, indptr *int64, at *uint32, n int) { panic("unreachable") }
+
+func followCMOV(at, indices *uint32, pos *int64, n int) { panic("unreachable") }

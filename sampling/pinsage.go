@@ -38,20 +38,16 @@ func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 // than v that were visited most, the more visited and among equals the earlier
 // first. Their weights, in proportion to the visits, average 1.
 type pinSAGE struct {
-	p      *Prepared
-	asker  *asker // of a divided graph
-	ids    idMap
-	at     []uint32 // where the walks of a group of rows are
-	begin  []int64  // where their nodes' rows begin, then the next node's position
-	end    []int64
-	keys   []rng.Key // by row
-	draws  []uint64  // of a divided graph: by walk
-	visits []uint32  // of the rows of a group, each walk's steps one after another
-	seen   idMap     // of one row
-	nodes  []uint32  // that it visited, itself first
-	counts []uint32  // how often
-	starts []uint32  // by number of visits, where the nodes visited so often begin in order
-	order  []uint32  // the row's nodes, the more visited first
+	p       *Prepared
+	asker   *asker // of a divided graph
+	ids     idMap
+	visits  []uint32  // of the rows of a group, each walk's steps one after another
+	at      []uint32  // by walk: where it is
+	keys    []rng.Key // of whose draws 2t decides whether step t returns, 2t+1 where it goes
+	ends    []int64   // where the row of the node begins and ends
+	pos     []int64   // of the neighbour that comes next; -1: there is none
+	draws   []uint64  // of a divided graph
+	counter visitCounter
 }
 
 func (s *pinSAGE) asks() *asker { return s.asker }
@@ -75,7 +71,7 @@ func (s *pinSAGE) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 }
 
 func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) error {
-	rows, perGroup := len(b.nodes), groupRows
+	rows, perGroup := len(b.nodes), max(1, groupWalks/s.p.spec.Walks)
 	if s.asker != nil { // a step is one question for all
 		perGroup = max(rows, 1)
 	}
@@ -84,6 +80,7 @@ func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) error {
 	out.indptr[0] = 0
 	out.indices, out.weights = out.indices[:0], out.weights[:0]
 	perRow := s.p.spec.Walks * s.p.spec.WalkLength
+	numbered := 0 // of out's indices; the others are global ids
 	for r := 0; r < rows; r += perGroup {
 		group := b.nodes[r:min(r+perGroup, rows)]
 		if err := s.walk(group, key, b.ID); err != nil {
@@ -91,128 +88,87 @@ func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) error {
 		}
 		w := len(out.indices)
 		for j, v := range group {
-			s.rank(out, s.visits[j*perRow:(j+1)*perRow], v, k)
+			out.add(s.counter.most(s.visits[j*perRow:(j+1)*perRow], v, k))
 			out.indptr[r+j+1] = int64(len(out.indices))
 		}
-		n := len(out.indices) - w
-		s.ids.reserve(b.nodes, n)
-		b.nodes = s.ids.number(out.indices[w:], reserve(b.nodes, n))
+		prefetchSlots(&s.ids, out.indices[w:])
+		s.number(b, out.indices[numbered:w])
+		numbered = w
 	}
+	s.number(b, out.indices[numbered:])
 	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
 	return nil
 }
 
-// walk runs the walks of a group of rows, all of them one step at a time. Loops that do nothing but load, from
-// places that are known before, let the loads of many walks overlap.
+// number turns global ids into local ones and adds new ids to b's nodes.
+func (s *pinSAGE) number(b *Batch, ids []uint32) {
+	s.ids.reserve(b.nodes, len(ids))
+	b.nodes = s.ids.number(ids, reserve(b.nodes, len(ids)))
+}
+
+// add appends a row of nodes that walks visited.
+func (b *block) add(row []visited) {
+	total := uint32(0)
+	for _, u := range row {
+		total += u.times
+	}
+	for _, u := range row {
+		b.indices = append(b.indices, u.node)
+		b.weights = append(b.weights, float32(float64(u.times)*float64(len(row))/float64(total)))
+	}
+}
+
+// groupWalks is how many walks take a step at a time.
+const groupWalks = 320
+
+// walk runs the walks of a group of rows, all of them one step at a time.
 func (s *pinSAGE) walk(group []uint32, key rng.Key, id ID) error {
-	spec := &s.p.spec
-	indptr, indices := s.p.g.Indptr, s.p.g.Indices
-	walks, length := spec.Walks, spec.WalkLength
+	walks, length := s.p.spec.Walks, s.p.spec.WalkLength
 	n := len(group) * walks
-	s.at = resize(s.at, n)
+	s.at, s.visits = resize(s.at, n), resize(s.visits, n*length)
+	padded := (n + 7) &^ 7 // places takes eight at once
+	s.keys = resize(s.keys, padded)
 	if s.asker == nil {
-		s.begin, s.end = resize(s.begin, n), resize(s.end, n)
+		s.ends, s.pos = resize(s.ends, 2*padded), resize(s.pos, padded)
 	} else {
 		s.draws = resize(s.draws, n)
 	}
-	s.visits = resize(s.visits, n*length)
-	s.keys = resize(s.keys, len(group))
 	for j, v := range group {
-		s.keys[j] = key.With(uint64(v))
+		k := key.With(uint64(v))
 		for w := range walks {
-			s.at[j*walks+w] = v
+			s.at[j*walks+w], s.keys[j*walks+w] = v, k.Skip(2*uint64(w*length))
 		}
 	}
-	restart := uint64(spec.Restart * (1 << 53))
-	at, begin, end := s.at, s.begin, s.end
+	restart := uint64(s.p.spec.Restart * (1 << 53))
 	for t := range length {
 		if restart > 0 {
-			for j, k := range s.keys {
-				for w := range walks {
-					if k.Uint64(2*uint64(w*length+t))>>11 < restart {
-						at[j*walks+w] = group[j]
-					}
+			for i, k := range s.keys[:n] {
+				if k.Uint64(2*uint64(t))>>11 < restart {
+					s.at[i] = group[i/walks]
 				}
 			}
 		}
-		if s.asker != nil {
-			for j, k := range s.keys {
-				for w := range walks {
-					s.draws[j*walks+w] = k.Uint64(2*uint64(w*length+t) + 1)
-				}
+		draw := 2*uint64(t) + 1
+		if s.asker == nil {
+			s.step(draw)
+		} else {
+			for i, k := range s.keys[:n] {
+				s.draws[i] = k.Uint64(draw)
 			}
-			if _, err := s.asker.step(id, at, s.draws); err != nil {
+			if _, err := s.asker.step(id, s.at, s.draws); err != nil {
 				return err
 			}
-			s.visit(t)
-			continue
 		}
-		begin, end := begin[:len(at)], end[:len(at)]
-		for i, u := range at {
-			begin[i], end[i] = indptr[u], indptr[u+1]
+		for i, u := range s.at {
+			s.visits[i*length+t] = u
 		}
-		for j, k := range s.keys {
-			for w := range walks {
-				i := j*walks + w
-				if d := end[i] - begin[i]; d > 0 {
-					begin[i] += int64(k.Uintn(2*uint64(w*length+t)+1, uint64(d)))
-				} else {
-					begin[i] = -1
-				}
-			}
-		}
-		for i, p := range begin {
-			if p >= 0 {
-				at[i] = indices[p]
-			}
-		}
-		s.visit(t)
 	}
 	return nil
 }
 
-// visit notes where the walks are after step t.
-func (s *pinSAGE) visit(t int) {
-	length := s.p.spec.WalkLength
-	for i, u := range s.at {
-		s.visits[i*length+t] = u
-	}
-}
-
-// rank appends the k most visited nodes other than v, and replaces visits by local
-// ids. Nodes are numbered as they were first visited, and sorted by counting.
-func (s *pinSAGE) rank(out *block, visits []uint32, v uint32, k int) {
-	s.seen.clear()
-	s.seen.reserve(nil, len(visits)+1)
-	s.seen.put(v)
-	s.nodes = s.seen.number(visits, append(reserve(s.nodes[:0], len(visits)+1), v))
-	s.counts = resize(s.counts, len(s.nodes))
-	clear(s.counts)
-	for _, i := range visits {
-		s.counts[i]++
-	}
-	s.starts = resize(s.starts, len(visits)+1)
-	clear(s.starts)
-	most := uint32(0)
-	for _, c := range s.counts[1:] {
-		s.starts[c]++
-		most = max(most, c)
-	}
-	for c, n := most, uint32(0); c > 0; c-- {
-		s.starts[c], n = n, n+s.starts[c]
-	}
-	s.order = resize(s.order, len(s.nodes)-1)
-	for i, c := range s.counts[1:] {
-		s.order[s.starts[c]] = uint32(i + 1)
-		s.starts[c]++
-	}
-	top := s.order[:min(k, len(s.order))]
-	total := uint32(0)
-	for _, i := range top {
-		total += s.counts[i]
-	}
-	for _, i := range top {
-		out.indices = append(out.indices, s.nodes[i])
-		out.weights = append(out.weights, float32(float64(s.counts[i])*float64(len(top))/float64(total)))
-	}
+// step takes all walks on by one step.
+func (s *pinSAGE) step(draw uint64) {
+	rowEnds(s.ends, s.p.g.Indptr, s.at)
+	places(s.pos, s.ends, s.keys, draw)
+	follow(s.at, s.p.g.Indices, s.pos)
 }

@@ -11,5 +11,5 @@ import (
 // does for compute.
 var (
 	simd    = os.Getenv("GNNACTOR_SIMD") != "go" && cpuid.CPU.Supports(cpuid.AVX2, cpuid.BMI1, cpuid.POPCNT)
-	simd512 = simd && os.Getenv("GNNACTOR_SIMD") != "avx2" && cpuid.CPU.Supports(cpuid.AVX512F, cpuid.BMI2)
+	simd512 = simd && os.Getenv("GNNACTOR_SIMD") != "avx2" && cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512DQ, cpuid.BMI2)
 )
