@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Four nodes compute global batches of a model whose products come before its first sum, so that rows cross both ways in each step, without a limit and at 1 Gbit/s
+// each, to the same parameters. It prints what an epoch takes, and for how long its bytes would occupy a link.
+func TestNetGlobalBandwidth(t *testing.T) {
+	const bits, few, many = 1_000_000_000, 5, 45
+	c := startStores(t, 4, 1)
+	whole, set := filepath.Join(c.dir, "blocks"), filepath.Join(c.dir, "set")
+	mustInvoke(t, strings.Fields("generate sbm "+whole+" --nodes 200000 --classes 8 --degree 20 --features 128 --homophily 0.95")...)
+	mustInvoke(t, "partition", "--data", whole, "--parts", "4", "--method", "metis", "--out", set)
+	c.dealPieces(set, 4)
+	train := func(epochs int) (sha string, seconds, bytes float64) {
+		before := make([]uint64, len(c.nodes))
+		traffic := func(n *netNode) uint64 {
+			now, err := n.host.Traffic()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return max(now.Sent, now.Received)
+		}
+		for i, n := range c.nodes {
+			before[i] = traffic(n)
+			args := strings.Fields(fmt.Sprintf("--model gcn --layers 2 --hidden 32 --sampler full --epochs %d --threads 1 --output json", epochs))
+			n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", c.data(n)}, args, c.nodeArgs(n)))
+		}
+		for i, n := range c.nodes {
+			state, err := n.process.Wait(c.ctx)
+			if err != nil || !state.Success() {
+				t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+			}
+			r := resultOf(t, n.log.String())
+			if sha == "" {
+				sha = r.SHA
+			}
+			if r.SHA == "" || r.SHA != sha {
+				t.Errorf("%s: parameters %.8s, where they were %.8s", n.name, r.SHA, sha)
+			}
+			seconds, bytes = max(seconds, r.Seconds), max(bytes, float64(traffic(n)-before[i]))
+		}
+		return sha, seconds, bytes
+	}
+	shas := map[string]bool{}
+	for range 2 {
+		for _, limit := range []int64{0, bits} {
+			for _, n := range c.nodes {
+				if err := n.host.Bandwidth(limit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, short, little := train(few)
+			sha, long, much := train(many)
+			shas[sha] = true
+			bytes := (much - little) / (many - few)
+			t.Logf("%d bit/s: an epoch %.0f ms; the busiest direction of a link %.2f MB, %.0f ms at 1 Gbit/s", limit, 1e3*(long-short)/(many-few), bytes/1e6, 1e3*8*bytes/bits)
+		}
+	}
+	if len(shas) != 1 {
+		t.Errorf("parameters depend on the bandwidth: %v", shas)
+	}
+}
