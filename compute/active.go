@@ -68,14 +68,20 @@ func (t *Tape[T]) sendMirrors(c *crossing, round string, rows cpu.Matrix[T]) {
 	}
 }
 
-// takeMirrors fills rows, cols values for each mirror, with what the masters' pieces sent. Nobody reads those of others, which are zeros: what
+// takeMirrors fills rows, cols values for each mirror, with what the masters' pieces sent, by sendWhole or in a message each. Nobody reads those of others, which are zeros: what
 // is made of them has no gradient, but that times what is no number would be none.
-func (t *Tape[T]) takeMirrors(c *crossing, round string, rows []float32, cols int) {
+func (t *Tape[T]) takeMirrors(c *crossing, round string, rows []float32, cols int, whole bool) {
 	h := t.halo
 	for q := 0; q+1 < len(c.at) && h.err == nil; q++ {
 		first, end, n := c.from[q], c.from[q+1], c.at[q+1]-c.at[q]
-		if n > 0 {
-			h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows[(end-n)*cols:end*cols])
+		switch there := rows[(end-n)*cols : end*cols]; {
+		case n == 0:
+		case whole:
+			for k, parts := 0, h.parts(n, cols); k < parts && h.err == nil; k++ {
+				h.err = h.exchange.Receive(h.ctx, partOf(round, k), q, h.piece.Index, there[k*n/parts*cols:(k+1)*n/parts*cols])
+			}
+		default:
+			h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, there)
 		}
 		if n == end-first {
 			continue

@@ -17,6 +17,7 @@ type halo struct {
 	piece    *Piece
 	exchange Exchange
 	mean     int          // masters of a mean piece
+	part     int          // values that a message of rows has at least, if rows cross whole and in more than one
 	ids      []uint32     // of all nodes of the piece
 	rows     *graph.Block // of the mirrors of targets, where sums are made in several pieces
 	active   []layerRows  // of each layer
@@ -174,8 +175,8 @@ func (t *Tape[T]) bring(y *Value[T]) {
 	h, v := t.halo, y.masters
 	m, c := h.piece.Masters, &h.active[y.layer].sources
 	y.dense, y.owned = t.matrix(y.rows, y.cols), true
-	t.sendRows(c, v, 0, v.cols, v.cols, func(int) string { return y.round })
-	t.takeRows(c, y.round, y.dense, v.columns(0, v.cols))
+	t.sendWhole(c, v, y.round)
+	t.takeRows(c, y.round, y.dense, v.columns(0, v.cols), true)
 	t.Record(y, func() {
 		t.sendMirrors(c, "back-"+y.round, y.grad.View(m, y.rows, 0, y.cols))
 		t.addGrad(v, y.grad.View(0, m, 0, y.cols))
@@ -209,12 +210,14 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 		sent := 0 // columns
 		behind := func() {}
 		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
-			if sent < min(to+width, x.cols) {
+			if width >= x.cols {
+				t.sendWhole(c, v, round)
+			} else if sent < min(to+width, x.cols) {
 				end := min(max(to+width, sent+packs(c, width)), x.cols)
 				t.sendRows(c, v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
 				sent = end
 			}
-			t.takeRows(c, round, table, v.columns(from, to))
+			t.takeRows(c, round, table, v.columns(from, to), width >= x.cols)
 			if h.err != nil {
 				return
 			}
@@ -257,15 +260,30 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 			if next := min(to+width, x.cols); rest != nil && to < next {
 				rest.sendBack(t, fmt.Sprintf("%s-%d", x.round, k+1), y.grad.View(0, y.rows, to, next), k+1)
 			}
-			cpu.AggregateBackward(t.x, table, t.transpose(b), y.grad.View(0, y.rows, from, to), o)
-			if rest != nil {
-				rest.takeBack(t, round, table, k)
+			// The mirrors' gradients, of few entries each, are on their way while the masters' are summed.
+			back := func(into cpu.Matrix[T], first, end int, self []T) {
+				of, o := *t.transpose(b), o
+				of.NumSrc, of.Indptr, o.Self = end-first, of.Indptr[first:end+1], self
+				cpu.AggregateBackward(t.x, into, &of, y.grad.View(0, y.rows, from, to), o)
 			}
-			t.sendMirrors(c, "back-"+round, table.View(m, table.Rows, 0, table.Cols))
-			into, own := g.View(0, m, from, to), table.View(0, m, 0, table.Cols)
-			if add {
-				cpu.Add(t.x, into, into, own)
+			mirrors, own := table.View(m, table.Rows, 0, table.Cols), table.View(0, m, 0, table.Cols)
+			back(mirrors, m, table.Rows, nil)
+			into := g.View(0, m, from, to)
+			if rest == nil {
+				t.sendMirrors(c, "back-"+round, mirrors)
+				if !add {
+					own = into
+				}
+				back(own, 0, m, o.Self)
 			} else {
+				back(own, 0, m, o.Self)
+				rest.takeBack(t, round, table, k)
+				t.sendMirrors(c, "back-"+round, mirrors)
+			}
+			switch {
+			case add:
+				cpu.Add(t.x, into, into, own)
+			case rest != nil:
 				cpu.Copy(t.x, into, own)
 			}
 			behind()
@@ -355,15 +373,65 @@ func (t *Tape[T]) sendRows(c *crossing, v *Value[T], from, to, width int, round 
 	}
 }
 
-// takeRows fills table with the masters' rows and, behind them, those that the others sent.
-func (t *Tape[T]) takeRows(c *crossing, round string, table cpu.Matrix[T], masters cpu.Source[T]) {
+// parts is in how many messages a piece sends n whole rows to another.
+func (h *halo) parts(n, cols int) int { return max(1, min(mostParts, n, n*cols/h.part)) }
+
+// sendWhole sends the masters' rows to each piece that reads them, those that are made first while others are made.
+func (t *Tape[T]) sendWhole(c *crossing, v *Value[T], round string) {
+	type message struct {
+		to, part int
+		ids      []uint32
+		rows     []float32
+	}
+	h := t.halo
+	var all []message
+	for q, ids := range c.sends {
+		if len(ids) == 0 {
+			continue
+		}
+		rows, n := h.message(len(ids)*v.cols), h.parts(len(ids), v.cols)
+		for k := range n {
+			from, to := k*len(ids)/n, (k+1)*len(ids)/n
+			all = append(all, message{q, k, ids[from:to], rows[from*v.cols : to*v.cols]})
+		}
+	}
+	last := func(m message) uint32 { return m.ids[len(m.ids)-1] }
+	slices.SortStableFunc(all, func(a, b message) int { return cmp.Compare(last(a), last(b)) })
+	for _, m := range all {
+		var s cpu.Source[T]
+		if v.dense.Data == nil {
+			s = v.source()
+		}
+		if s.Table != nil {
+			s.IDs = m.ids
+			cpu.Gather(t.x, cpu.Dense(len(m.ids), v.cols, of[T](m.rows)), s)
+		} else {
+			from, into := t.ready(v, int(last(m))+1), cpu.Dense(len(m.ids), v.cols, of[T](m.rows))
+			t.chunks(len(m.ids), func(i int) { copy(into.Row(i), from.Row(int(m.ids[i]))) })
+		}
+		if h.err == nil {
+			h.err = h.exchange.Send(h.ctx, partOf(round, m.part), h.piece.Index, m.to, m.rows)
+		}
+	}
+}
+
+// partOf names the messages of a round, of which there may be several.
+func partOf(round string, k int) string {
+	if k == 0 {
+		return round
+	}
+	return fmt.Sprintf("%s.%d", round, k)
+}
+
+// takeRows fills table with the masters' rows and, behind them, those that the others sent, by sendWhole or as one stripe.
+func (t *Tape[T]) takeRows(c *crossing, round string, table cpu.Matrix[T], masters cpu.Source[T], whole bool) {
 	m := t.halo.piece.Masters
 	if own := table.View(0, m, 0, table.Cols); masters.Table != nil {
 		cpu.Gather(t.x, own, masters)
 	} else {
 		cpu.Copy(t.x, own, masters.Dense)
 	}
-	t.takeMirrors(c, round, any(table.Data).([]float32)[m*table.Cols:], table.Cols)
+	t.takeMirrors(c, round, any(table.Data).([]float32)[m*table.Cols:], table.Cols, whole)
 }
 
 // takeBack adds what the others sent of the masters' rows to g, in the order of the pieces.

@@ -61,25 +61,26 @@ func (c *core[T]) loss(y *Value[T], in *Input) (later func() Stats, err error) {
 	if fold {
 		o.ClassWeights = nil
 	}
+	values := y.Matrix()
 	var g cpu.Matrix[T]
 	if y.needs {
 		g, _ = y.gradient()
 	}
 	if in.Values != nil {
-		loss := cpu.RegressionLater(c.tape.x, y.dense, labels, in.Values, weights, g, in.Regression)
+		loss := cpu.RegressionLater(c.tape.x, values, labels, in.Values, weights, g, in.Regression)
 		return func() Stats {
 			stats.Loss = loss()
 			return stats
 		}, nil
 	}
 	if in.Multi == nil {
-		loss := cpu.SoftmaxLossLater(c.tape.x, y.dense, labels, weights, g, o)
+		loss := cpu.SoftmaxLossLater(c.tape.x, values, labels, weights, g, o)
 		return func() Stats {
 			stats.Loss, stats.Correct = loss()
 			return stats
 		}, nil
 	}
-	return stats.decided(cpu.SigmoidLossLater(c.tape.x, y.dense, labels, in.Multi, weights, g, o)), nil
+	return stats.decided(cpu.SigmoidLossLater(c.tape.x, values, labels, in.Multi, weights, g, o)), nil
 }
 
 // decided returns s with what a loss comes to.

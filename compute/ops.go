@@ -55,9 +55,19 @@ func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
 		t.sparseProduct(y, x, w, b, act, add)
 		return
 	}
-	a := x.Matrix()
+	a := x.dense // its rows may be made with y's
+	if t.later.last != x || add {
+		a = x.Matrix()
+	}
 	x.read = true
-	cpu.Gemm(t.x, y.dense, a, false, w.dense, true, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
+	multiply := func(from, to int) {
+		cpu.Gemm(t.x, y.dense.View(from, to, 0, y.cols), a.View(from, to, 0, a.Cols), false, w.dense, true, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
+	}
+	if add {
+		multiply(0, y.rows)
+	} else {
+		t.makes(y, x, multiply)
+	}
 	t.Record(y, func() {
 		g := t.activationBackward(y, b, act)
 		t.weightBackward(w, g, a)
@@ -201,8 +211,15 @@ func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
 	if x.dense.Data == nil && x.table != nil {
 		// The table's rows are copied for this op alone.
 		y = t.New(x.rows, x.cols)
-		cpu.Gather(t.x, y.dense, x.source())
-		cpu.Dropout(t.x, y.dense, y.dense, d)
+		from := x.source()
+		t.makes(y, x, func(first, end int) {
+			rows, d := y.dense.View(first, end, 0, y.cols), d
+			if d.IDs != nil {
+				d.IDs = d.IDs[first:end]
+			}
+			cpu.Gather(t.x, rows, someRows(from, first, end))
+			cpu.Dropout(t.x, rows, rows, d)
+		})
 	} else {
 		y = t.New(x.rows, x.cols)
 		cpu.Dropout(t.x, y.dense, x.Matrix(), d)

@@ -119,7 +119,7 @@ func (r *partialSums[T]) takeBack(t *Tape[T], round string, table cpu.Matrix[T],
 		return
 	}
 	h.sums = resized(h.sums, n*table.Cols)
-	if t.takeMirrors(r.targets, "back-sum-"+round, h.sums, table.Cols); h.err != nil {
+	if t.takeMirrors(r.targets, "back-sum-"+round, h.sums, table.Cols, false); h.err != nil {
 		return
 	}
 	o := cpu.AggregateOptions[T]{Reduce: r.reduce, Weights: r.weights, Accumulate: true}
@@ -156,7 +156,7 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 	rest.gradient = func() (cpu.Matrix[T], []T) {
 		grad, products := t.matrix(n, cols), t.mem.Alloc(n*heads)
 		h.sums = resized(h.sums, n*wide)
-		t.takeMirrors(c, "back-sum-"+round, h.sums, wide)
+		t.takeMirrors(c, "back-sum-"+round, h.sums, wide, false)
 		from := of[T](h.sums)
 		t.chunks(n, func(i int) {
 			copy(grad.Row(i), from[i*wide:])
@@ -260,7 +260,7 @@ func (t *Tape[T]) targetRows(c *crossing, v *Value[T], round string) *Value[T] {
 	y := t.New(len(h.piece.Targets.IDs), v.cols)
 	v.Matrix()
 	t.sendRows(c, v, 0, v.cols, v.cols, func(int) string { return round })
-	t.takeMirrors(c, round, any(y.dense.Data).([]float32), y.cols)
+	t.takeMirrors(c, round, any(y.dense.Data).([]float32), y.cols, false)
 	t.Record(y, func() {
 		t.sendMirrors(c, "back-"+round, y.grad)
 		g, add := v.gradient()

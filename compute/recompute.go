@@ -82,6 +82,7 @@ func (t *Tape[T]) mark() {
 
 // again forgets the values and steps since mark, but for what only returned, and has their memory be used again.
 func (t *Tape[T]) again() {
+	t.forgetRows()
 	clear(t.steps)
 	t.steps = t.steps[:0]
 	for _, v := range t.values[t.below:t.used] {

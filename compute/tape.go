@@ -35,7 +35,8 @@ type Tape[T cpu.Float] struct {
 	built      int
 
 	halo    *halo // of a piece; nil: the block has all rows
-	inFiles bool  // mem lies there
+	later   byRows[T]
+	inFiles bool // mem lies there
 }
 
 // derived is what a block that does not change has for all batches, once it was
@@ -84,6 +85,7 @@ func (t *Tape[T]) Reset() {
 	if d := cpu.DeviceOf[T](t.x); d != nil {
 		d.Reset()
 	}
+	t.forgetRows()
 	t.mem.Reset()
 	t.marks.Reset()
 	t.host.Reset()
@@ -320,6 +322,7 @@ func (t *Tape[T]) Record(out *Value[T], back func(), inputs ...*Value[T]) {
 // which the caller has written (SetGrad, or a loss). Of a piece, whose activations take the most memory that there is, values and
 // gradients that no step reads any more make room for others.
 func (t *Tape[T]) Backward() {
+	t.finish()
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		s := t.steps[i]
 		if s.out.hasGrad {

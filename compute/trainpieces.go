@@ -91,7 +91,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 func newPieceEngine(m *Model, p *Piece, ids []uint32, ex Exchange, x *cpu.Exec, scratch string) *pieceEngine {
 	e := &pieceEngine{core: newCore[float32](m, x, true), piece: p, grad: make([]float32, m.layout.Len()), trims: !m.AllRows()}
 	e.turned = make([]atomic.Bool, len(e.core.layers))
-	e.halo = halo{piece: p, exchange: ex, mean: max(p.mean(), 1), ids: ids}
+	e.halo = halo{piece: p, exchange: ex, mean: max(p.mean(), 1), part: leastPart, ids: ids}
 	e.core.tape.halo = &e.halo
 	e.core.tape.fix()
 	e.core.tape.spill(scratch)

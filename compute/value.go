@@ -52,6 +52,7 @@ func (v *Value[T]) NeedsGrad() bool { return v.needs }
 // Matrix returns the values, after gathering them if they lie in a table. The
 // result aliases v.
 func (v *Value[T]) Matrix() cpu.Matrix[T] {
+	v.tape.finish()
 	if v.dense.Data == nil && v.gathered.Indptr != nil && v.table == nil {
 		v.dense = v.tape.written(v.rows, v.cols, func(m cpu.Matrix[T]) {
 			clear(m.Data)
@@ -162,6 +163,7 @@ func (v *Value[T]) mayChange() {
 
 // own has v lie in memory of its own, which may be written, where it is kept for gradients to come.
 func (v *Value[T]) own() {
+	v.tape.finish()
 	if v.kept {
 		own := v.tape.matrix(v.rows, v.cols)
 		cpu.Copy(v.tape.x, own, v.dense)
