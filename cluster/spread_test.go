@@ -240,7 +240,7 @@ func TestSpread(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cfg.Training.Recompute, cfg.Execution.Trainers = turn%2 == 1, 0 // which no bit depends on
+				cfg.Training.Recompute, cfg.Execution.Trainers = turn/2%2 == 1, 0 // which no bit depends on
 				results, _, errs := spreadOver(t, cfg, placed, nil)
 				if err := errors.Join(errs...); err != nil {
 					t.Fatal(err)

@@ -109,7 +109,31 @@ type activePiece struct {
 	batch      PieceBatch
 	layers     []layerRows
 	blocks     []graph.Block    // of the layers
+	trimmed    []bool           // which of them are not the piece's own
 	transposes []*cpu.Transpose // of blocks; nil: it is made where a backward pass asks for it
+}
+
+// Bytes returns how much memory s takes until a trainer takes it, which counts it from then on, beside the pieces' own.
+func (s *ActiveSet) Bytes() (n int64) {
+	for i := range s.pieces {
+		p := &s.pieces[i]
+		n += 4*int64(len(p.batch.Targets)+len(p.batch.Labels)+len(p.batch.Weights)) + int64(len(p.batch.Multi))
+		for l := range p.layers {
+			n += p.layers[l].sources.bytes() + p.layers[l].targets.bytes()
+			if b := &p.blocks[l]; p.trimmed[l] {
+				n += blockBytes(b)
+			}
+			if t := p.transposes[l]; t != nil {
+				n += t.Bytes()
+			}
+		}
+	}
+	return n
+}
+
+// blockBytes is what a trimmed block takes.
+func blockBytes(b *graph.Block) int64 {
+	return 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
 }
 
 // Use has the next gradients be of a batch: Search, and Take.
@@ -135,7 +159,7 @@ func (t *PieceTrainer) Search(ctx context.Context, batch func(piece int) PieceBa
 	active := make([][]bool, len(t.engines)) // of a layer's destinations
 	for i, e := range t.engines {
 		s := &set.pieces[i]
-		s.batch, s.transposes = batch(e.piece.Index), make([]*cpu.Transpose, layers)
+		s.batch, s.trimmed, s.transposes = batch(e.piece.Index), make([]bool, layers), make([]*cpu.Transpose, layers)
 		if err := e.core.checkTargets(s.batch.input(), e.piece.Masters); err != nil {
 			return nil, fmt.Errorf("compute: training over pieces: piece %d: %w", e.piece.Index, err)
 		}
@@ -151,7 +175,7 @@ func (t *PieceTrainer) Search(ctx context.Context, batch func(piece int) PieceBa
 	for l := layers - 1; l >= 0 && t.engines[0].trims; l-- {
 		for i, e := range t.engines {
 			s := &set.pieces[i]
-			if trimmed(&s.blocks[l], e.piece.In, active[i], l == layers-1) && e.turned[l].Load() {
+			if s.trimmed[l] = trimmed(&s.blocks[l], e.piece.In, active[i], l == layers-1); s.trimmed[l] && e.turned[l].Load() {
 				s.transposes[l] = new(cpu.Transpose)
 				buildTranspose(t.exec, s.transposes[l], &s.blocks[l])
 			}

@@ -148,7 +148,7 @@ func (t *PieceTrainer) Bytes() int64 {
 		}
 		for l := range e.core.layers {
 			if b := &e.blocks[l]; !isWhole(b, e.piece.In) {
-				n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
+				n += blockBytes(b)
 			}
 		}
 	}

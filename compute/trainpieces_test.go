@@ -86,6 +86,46 @@ func TestPieceTrainerIsOffHeap(t *testing.T) {
 	runtime.KeepAlive(trainer)
 }
 
+// What is found of a batch takes as much memory as it says.
+func TestActiveSetBytes(t *testing.T) {
+	ds := testDataset(100_000, 8, 4, false)
+	m := mustModel(t, sized(variants["gcn"], 2, 4, 8, 5), ds.Graph)
+	pieces := cut(ds, 0, 51200, 100_000)
+	trainer := pieceTrainer(t, m, pieces, NewMemoryExchange())
+	var targets []uint32
+	var labels []int32
+	for v := uint32(0); v < 100_000; v += 100 {
+		targets, labels = append(targets, v), append(labels, 1)
+	}
+	batch := dividedBatch(pieces, targets, labels)
+	use(t, trainer, batch)
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1)); err != nil { // from now on blocks are turned round ahead
+		t.Fatal(err)
+	}
+	heap := func() int64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what finalizers and pools held
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	before := heap()
+	const sets = 8
+	var found [sets]*ActiveSet
+	said := int64(0)
+	for i := range found {
+		set, err := trainer.Search(t.Context(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[i], said = set, said+set.Bytes()
+	}
+	if took := heap() - before; float64(said) < 0.9*float64(took) || float64(said) > 1.1*float64(took) {
+		t.Errorf("%d sets take %d bytes, and say that they take %d", sets, took, said)
+	}
+	runtime.KeepAlive(found)
+}
+
 // The gradient of every model over any pieces is the whole graph's, with the same values dropped, and each row and its gradient
 // crosses each border once.
 func TestPieceGradient(t *testing.T) {

@@ -30,6 +30,7 @@ type inFlight struct {
 	trainers []*compute.PieceTrainer // batches in flight at most
 	results  []chan pieceResult      // of each of them
 	versions [][]float32             // parameters, by how many steps were applied mod their number
+	ahead    int64                   // bytes of what is found of a batch before it is begun
 
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -124,7 +125,7 @@ func (f *inFlight) result(k int64) (pieceResult, error) {
 		if err := f.launch(f.next); err != nil {
 			return pieceResult{}, fmt.Errorf("%s: %w", f.id(f.next), err)
 		}
-		if f.next++; f.next == f.first+1 && len(f.trainers) > 1 {
+		if f.next++; f.next == f.first+1 && f.d.steps > 1 {
 			if err := f.fit(); err != nil {
 				return pieceResult{}, err
 			}
@@ -137,12 +138,16 @@ func (f *inFlight) result(k int64) (pieceResult, error) {
 	return r, nil
 }
 
-// fit waits until the first batch has been computed, before others are begun, and reports that as many as are to be in flight hold more than the memory limit allows.
+// fit waits until the first batch has been computed, before others are begun, and reports that as many as are to be in flight, and what is found of the next, hold more
+// than the memory limit allows.
 func (f *inFlight) fit() error {
 	first := f.trainers[0]
 	f.results[0] <- <-f.results[0]
-	what := fmt.Sprintf("what %d batches in flight hold (fewer trainers have fewer in flight, with the same result)", len(f.trainers))
-	return scheduler.WithinOfPieces(f.d.cfg.limit, what, first.Shared()+int64(len(f.trainers))*(first.Bytes()-first.Shared()))
+	what := "what a batch and the search for the next hold"
+	if n := len(f.trainers); n > 1 {
+		what = fmt.Sprintf("what %d batches in flight and the search for the next hold (fewer trainers have fewer in flight, with the same result)", n)
+	}
+	return scheduler.WithinOfPieces(f.d.cfg.limit, what, first.Shared()+int64(len(f.trainers))*(first.Bytes()-first.Shared())+f.ahead)
 }
 
 // trainer says which one computes the batch of step k.
@@ -158,6 +163,7 @@ func (f *inFlight) launch(k int64) error {
 			if found.err != nil {
 				return found.err
 			}
+			f.ahead = max(f.ahead, found.set.Bytes())
 			trainer.Take(found.set)
 		case <-f.ctx.Done():
 			return context.Cause(f.ctx)

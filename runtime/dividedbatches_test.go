@@ -20,8 +20,8 @@ import (
 )
 
 // replayed computes a hybrid run's batches one after another, each on the parameters that as many steps were applied to as its place in the epoch has it, if gradients
-// may be bound steps late. It returns the parameters' hash and what a trainer holds.
-func replayed(t *testing.T, cfg Config, bound int) (hash string, bytes int64) {
+// may be bound steps late. It returns the parameters' hash, what a trainer holds, and what is found of the first batch before it.
+func replayed(t *testing.T, cfg Config, bound int) (hash string, bytes, ahead int64) {
 	t.Helper()
 	d, err := OpenDivided(t.Context(), cfg)
 	if err != nil {
@@ -46,12 +46,17 @@ func replayed(t *testing.T, cfg Config, bound int) (hash string, bytes int64) {
 		order := sampling.Order(nodes, cfg.Training.Seed, epoch)
 		for i := range steps {
 			batch, err := d.batch(slices.Sorted(slices.Values(sampling.Cut(order, cfg.Sampling.BatchSize, 1, i, 0))))
+			var set *compute.ActiveSet
 			if err == nil {
-				err = trainer.Use(t.Context(), func(piece int) compute.PieceBatch { return batch[piece] })
+				set, err = trainer.Search(t.Context(), func(piece int) compute.PieceBatch { return batch[piece] })
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
+			if ahead == 0 {
+				ahead = set.Bytes()
+			}
+			trainer.Take(set)
 			grads, stats, err := trainer.Gradient(t.Context(), versions[max(i-bound, 0)], actors.Key(cfg.Training.Seed, sampling.ID{Phase: "train", Epoch: epoch, Batch: i}))
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +69,7 @@ func replayed(t *testing.T, cfg Config, bound int) (hash string, bytes int64) {
 			versions = append(versions, slices.Clone(u.Params()))
 		}
 	}
-	return d.model.Layout().SHA256(u.Params()), trainer.Bytes()
+	return d.model.Layout().SHA256(u.Params()), trainer.Bytes(), ahead
 }
 
 // trainedTo trains to the end, and returns the parameters' hash.
@@ -97,7 +102,7 @@ func TestBatchesInFlight(t *testing.T) {
 			cfg.Training.Sync, cfg.Execution.Trainers = c.sync, c.trainers
 			bound := c.sync.Bound()
 			if wants[bound] == "" {
-				wants[bound], _ = replayed(t, cfg, bound)
+				wants[bound], _, _ = replayed(t, cfg, bound)
 			}
 			got, err := trainedTo(t, cfg)
 			if err != nil {
@@ -206,7 +211,7 @@ func TestLateBatchesGoOn(t *testing.T) {
 	cfg.Training.Epochs, cfg.Training.Sync = 3, SSP(2)
 	set := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set()
 	cfg.Data.Path = set.Dir()
-	want, _ := replayed(t, cfg, 2)
+	want, _, _ := replayed(t, cfg, 2)
 	train := func(cfg Config, ctx context.Context, epochs ...int) error {
 		t.Helper()
 		d, err := OpenDivided(t.Context(), cfg)
@@ -258,7 +263,7 @@ func TestBatchesInFlightFit(t *testing.T) {
 	cfg := hybrid(narrowBlocks(t), "gat")
 	cfg.Model.Layers, cfg.Training.Epochs, cfg.Training.Sync = 3, 1, SSP(3)
 	cfg.Data.Path = divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set().Dir()
-	want, bytes := replayed(t, cfg, 3)
+	want, bytes, _ := replayed(t, cfg, 3)
 	cfg.Memory.Limit = fmt.Sprintf("%dKiB", 3*bytes>>10)
 	if _, err := trainedTo(t, cfg); !errors.Is(err, scheduler.ErrMemory) || !strings.Contains(err.Error(), "4 batches in flight") || strings.Contains(err.Error(), "--fanouts") {
 		t.Errorf("four at once: %v", err)
@@ -285,17 +290,33 @@ func TestBatchesInFlightShare(t *testing.T) {
 	cfg.Model.Hidden, cfg.Training.Epochs, cfg.Training.Sync = 64, 1, SSP(3)
 	set := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set()
 	cfg.Data.Path = set.Dir()
-	want, bytes := replayed(t, cfg, 3)
+	want, bytes, ahead := replayed(t, cfg, 3)
 	features := int64(0)
 	for _, p := range set.Pieces() {
 		features += 4 * 12 * p.Sources
 	}
-	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-2*features)>>10) // they hold 4·bytes less thrice the features
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-2*features+ahead)>>10) // they hold 4·bytes less thrice the features
 	if got, err := trainedTo(t, cfg); err != nil || got != want {
 		t.Errorf("parameters %.8s, want %.8s, %v", got, want, err)
 	}
-	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-4*features)>>10)
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (4*bytes-4*features+ahead)>>10)
 	if _, err := trainedTo(t, cfg); !errors.Is(err, scheduler.ErrMemory) || !strings.Contains(err.Error(), "4 batches in flight") {
 		t.Errorf("less than they hold: %v", err)
+	}
+}
+
+// What is found of the next batch while one is computed counts, too, also where one batch is computed at a time.
+func TestBatchAheadFits(t *testing.T) {
+	cfg := hybrid(narrowBlocks(t), "sage")
+	cfg.Sampling.BatchSize, cfg.Training.Epochs = 20, 1
+	cfg.Data.Path = divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Set().Dir()
+	want, bytes, ahead := replayed(t, cfg, 0)
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (bytes+2*ahead)>>10)
+	if got, err := trainedTo(t, cfg); err != nil || got != want {
+		t.Errorf("parameters %.8s, want %.8s, %v", got, want, err)
+	}
+	cfg.Memory.Limit = fmt.Sprintf("%dKiB", (bytes+ahead/2)>>10)
+	if _, err := trainedTo(t, cfg); !errors.Is(err, scheduler.ErrMemory) || !strings.Contains(err.Error(), "the search for the next") {
+		t.Errorf("a batch takes %d bytes, what is found of the next %d: %v", bytes, ahead, err)
 	}
 }
