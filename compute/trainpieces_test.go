@@ -99,9 +99,10 @@ func TestActiveSetBytes(t *testing.T) {
 	}
 	batch := dividedBatch(pieces, targets, labels)
 	use(t, trainer, batch)
-	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1)); err != nil { // from now on blocks are turned round ahead
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1)); err != nil {
 		t.Fatal(err)
 	}
+	use(t, trainer, batch) // from now on blocks are turned round ahead
 	heap := func() int64 {
 		var s runtime.MemStats
 		runtime.GC()
