@@ -46,6 +46,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
@@ -170,20 +171,57 @@ type done struct {
 	res any
 }
 
-// job runs f on the worker pool and sends its result to self as *done; the
-// time it took is booked on stage.
-func (p *post) job(self *actor.PID, stage clock.Stage, id sampling.ID, f func() (any, error)) {
+// base is what every stage has beside what it is.
+type base struct {
+	*post
+	name string // in errors
+	self *actor.PID
+	jobs int // that it has begun, and whose *done has not come
+}
+
+func (b *base) common() *base { return b }
+func (b *base) start()        {}
+func (b *base) busy() bool    { return b.jobs > 0 }
+
+// job runs f on the worker pool; the stage gets its result as *done, and the
+// time it took is booked on a stage of the clock.
+func (b *base) job(on clock.Stage, id sampling.ID, f func() (any, error)) {
 	var span clock.Span
 	d := &done{id: id}
-	p.pool.Go(func() (err error) {
-		span = p.clock.BeginThread(stage)
+	b.jobs++
+	b.pool.Go(func() (err error) {
+		span = b.clock.BeginThread(on)
 		d.res, err = f()
 		return err
 	}, func(err error) {
 		d.err = err
-		span.End(p.label(id))
-		p.root.Send(self, d)
+		span.End(b.label(id))
+		b.root.Send(b.self, d)
 	})
+}
+
+// jobElsewhere is job for f that waits for others: it has a goroutine of its
+// own, so that the pool's workers go on.
+func (b *base) jobElsewhere(id sampling.ID, f func() (any, error)) {
+	b.jobs++
+	b.waiting.Go(func() {
+		d := &done{id: id}
+		d.err = pool.Recovered(func() (err error) {
+			d.res, err = f()
+			return err
+		})
+		b.root.Send(b.self, d)
+	})
+}
+
+// readRows is job for what a store reads; res is its result.
+func (b *base) readRows(ctx context.Context, store features.Store, r features.Request, on clock.Stage, id sampling.ID, res any) {
+	span := b.clock.Begin(on)
+	store.Read(ctx, r, func(err error) {
+		span.End(b.label(id))
+		b.root.Send(b.self, &done{id: id, err: err, res: res})
+	})
+	b.jobs++ // it is under way: Read has not panicked
 }
 
 // label names a span, if anybody will read it.
@@ -199,54 +237,62 @@ func (p *post) label(id sampling.ID) string {
 
 // stage is what an actor does with its messages; the shell does the rest.
 type stage interface {
-	name() string
 	// start is called once, before the first message.
-	start(self *actor.PID)
-	// receive gets messages of package messages, *begin and *done.
+	start()
+	// receive gets messages of package messages, *begin, and *done of jobs that did not fail: one that does ends the run.
 	receive(m any)
-	// idle reports that no job is running.
-	idle() bool
+	common() *base
 }
 
 // drainer is a stage that waits for what others do: drain has them stop.
 type drainer interface{ drain() }
+
+// failer is a stage that somebody may wait for: failed tells it that a job of its own did.
+type failer interface{ failed() }
 
 // begin tells an actor that every actor of its pipeline exists.
 type begin struct{}
 
 // shell gives a stage its lifecycle: starting, draining, failing.
 type shell struct {
-	*post
+	*base
 	stage    stage
 	failed   bool
-	draining bool
-	asks     []uint64
+	draining *messages.Drain
 }
 
 // Receive implements actor.Actor.
 func (s *shell) Receive(c actor.Context) {
 	defer s.drained()
-	err := pool.Recovered(func() error { s.dispatch(c); return nil })
+	err := pool.Recovered(func() error { s.dispatch(c.Message(), c.Self()); return nil })
 	if err != nil && !s.failed {
 		s.failed = true
-		s.fail(sampling.ID{}, s.stage.name(), err)
+		s.fail(sampling.ID{}, s.name, err)
 	}
 }
 
-func (s *shell) dispatch(c actor.Context) {
-	switch m := c.Message().(type) {
+func (s *shell) dispatch(m any, self *actor.PID) {
+	switch m := m.(type) {
 	case *actor.Started:
-		s.stage.start(c.Self())
+		s.self = self
+		s.stage.start()
 	case actor.SystemMessage, actor.AutoReceiveMessage:
 	case *messages.Drain:
-		s.draining = true
+		s.draining = m
 		if d, ok := s.stage.(drainer); ok {
 			d.drain()
 		}
-		s.asks = append(s.asks, m.Ask)
+	case *done:
+		if s.jobs--; m.err == nil {
+			s.stage.receive(m)
+			return
+		}
+		s.fail(m.id, s.name, m.err)
+		if f, ok := s.stage.(failer); ok {
+			f.failed()
+		}
 	default:
-		// A draining actor takes back its jobs and ignores everything else.
-		if _, isDone := m.(*done); isDone || !s.draining && !s.failed {
+		if s.draining == nil && !s.failed {
 			s.stage.receive(m)
 		}
 	}
@@ -255,10 +301,8 @@ func (s *shell) dispatch(c actor.Context) {
 // drained answers when no job is running: one of a stage that failed may still
 // use what its owner frees next.
 func (s *shell) drained() {
-	if s.draining && s.stage.idle() {
-		for _, a := range s.asks {
-			s.send(s.dir.asks, &messages.Drained{Ask: a})
-		}
-		s.asks = nil
+	if s.draining != nil && s.draining.Idle != nil && !s.busy() {
+		close(s.draining.Idle)
+		s.draining.Idle = nil
 	}
 }

@@ -59,26 +59,27 @@ func TestCacheByHand(t *testing.T) {
 	defer slab.Close()
 	generation := func(g int) []uint32 { u := uint32(5 * g); return []uint32{u, u + 1, u + 2, u + 3, u + 4} }
 	drawn, advanced := map[int]int{}, map[int]int{}
-	s := &cache{post: p, work: Work{Nodes: make([]uint32, nodes), BatchSize: batchSize, Micro: 1, Epochs: 9}, mem: &Loading{Store: store, Slab: slab, Cache: &Generations{
+	s := &cache{base: base{post: p, self: self}, work: Work{Nodes: make([]uint32, nodes), BatchSize: batchSize, Micro: 1, Epochs: 9}, mem: &Loading{Store: store, Slab: slab, Cache: &Generations{
 		Period: 1, Pieces: 2, Advance: func(g int) bool { advanced[g]++; return advanced[g] == 2 },
 		Nodes: func(_ context.Context, g int) ([]uint32, error) { drawn[g]++; return generation(g), nil },
 	}}}
-	s.start(self)
+	s.start()
+	by := &shell{base: s.common(), stage: s}
 	// jobs gives the stage a message and lets it do that many jobs.
 	jobs := func(m any, n int) {
 		t.Helper()
-		s.receive(m)
+		by.dispatch(m, self)
 		for i := range n {
-			if s.idle() {
+			if !s.busy() {
 				t.Fatalf("after %T it is idle after %d jobs of %d", m, i, n)
 			}
 			d := (<-inbox).(*done)
 			if d.err != nil {
 				t.Fatal(d.err)
 			}
-			s.receive(d)
+			by.dispatch(d, self)
 		}
-		if !s.idle() {
+		if s.busy() {
 			t.Fatalf("after %T it does more than %d jobs: next %d", m, n, s.next)
 		}
 	}
@@ -125,15 +126,14 @@ func (away) Draw(ctx context.Context, _ int, _ *messages.Seeds, _ *sampling.Batc
 func TestTwoAreDrawnElsewhere(t *testing.T) {
 	p, self, inbox := byHand(t)
 	p.dir = &directory{source: self, progress: self}
-	s := &sampler{post: p, elsewhere: away{}, limit: 9, free: 9}
-	s.start(self)
+	s := &sampler{base: base{post: p, self: self}, elsewhere: away{}, limit: 9, free: 9}
 	s.ask()
 	for i := range 2 {
 		<-inbox
 		s.receive(&messages.Seeds{ID: sampling.ID{Batch: i}, Step: int64(i)})
 	}
-	if s.asked || s.busy != 2 {
-		t.Errorf("%d are drawn, asked for another: %t", s.busy, s.asked)
+	if s.asked || s.under != 2 {
+		t.Errorf("%d are drawn, asked for another: %t", s.under, s.asked)
 	}
 }
 

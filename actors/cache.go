@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
@@ -32,10 +30,9 @@ type Generations struct {
 // nothing waits when the epochs of one end and those of the other begin. A batch
 // whose generation is not there yet reads its rows like any others.
 type cache struct {
-	*post
+	base
 	work   Work
 	mem    *Loading
-	self   *actor.PID
 	ctx    context.Context // ends when the stage is drained
 	cancel context.CancelFunc
 
@@ -53,18 +50,15 @@ type cache struct {
 	drawn   bool          // it is
 	nodes   []uint32      // of next, while the slab has no room for it
 	waiting bool          // for room
-	busy    bool
 }
 
 // pieceRows is how many rows of a generation are read at once.
 const pieceRows = 1024
 
-func (s *cache) name() string { return "cache" }
-func (s *cache) idle() bool   { return !s.busy }
-func (s *cache) drain()       { s.cancel() }
+func (s *cache) drain() { s.cancel() }
 
-func (s *cache) start(self *actor.PID) {
-	s.self, s.pins, s.newest = self, map[int]*features.Pin{}, -1
+func (s *cache) start() {
+	s.pins, s.newest = map[int]*features.Pin{}, -1
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if steps := s.work.Steps(); steps > 0 {
 		s.wanted = s.generation(int(s.work.First / steps))
@@ -86,11 +80,6 @@ func (s *cache) receive(m any) {
 			s.newest, s.due = m.Step, true
 		}
 	case *done:
-		s.busy = false
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
 		switch res := m.res.(type) {
 		case bool:
 			s.drawn = res
@@ -134,7 +123,7 @@ type pinned struct {
 // step does what is due: it drops generations that are over, and prepares the
 // one that serves, then the one after it.
 func (s *cache) step() {
-	if s.busy || s.ctx.Err() != nil {
+	if s.busy() || s.ctx.Err() != nil {
 		return
 	}
 	slab := s.mem.Slab
@@ -151,27 +140,20 @@ func (s *cache) step() {
 		s.allowed = max(0, s.allowed-1)
 		n := min(pieceRows, len(s.pin.Load)-s.read)
 		request := features.Request{IDs: s.pin.Load[s.read : s.read+n], Slots: s.pin.LoadSlots[s.read : s.read+n], Dst: slab.Table()}
-		s.busy = true
-		span := s.clock.Begin(clock.Cache)
-		s.mem.Store.Read(s.ctx, request, func(err error) {
-			span.End(s.label(id))
-			s.root.Send(s.self, &done{id: id, err: err, res: n})
-		})
+		s.readRows(s.ctx, s.mem.Store, request, clock.Cache, id, n)
 	case s.pin != nil:
 		pin := s.pin
 		s.pins[s.next] = pin
 		s.pin, s.nodes, s.pieces, s.drawn, s.read = nil, nil, 0, false, 0
 		s.next++
-		s.busy = true
-		s.job(s.self, clock.Cache, id, func() (any, error) {
+		s.job(clock.Cache, id, func() (any, error) {
 			slab.Publish(pin)
 			return nil, nil
 		})
 	case over >= 0:
 		old := s.pins[over]
 		delete(s.pins, over)
-		s.busy = true
-		s.job(s.self, clock.Cache, id, func() (any, error) {
+		s.job(clock.Cache, id, func() (any, error) {
 			slab.Unpin(old)
 			return nil, nil
 		})
@@ -183,8 +165,8 @@ func (s *cache) step() {
 		}
 		n, generation := s.allowed, s.next
 		s.pieces += n
-		s.allowed, s.busy = 0, true
-		s.job(s.self, clock.Cache, id, func() (any, error) {
+		s.allowed = 0
+		s.job(clock.Cache, id, func() (any, error) {
 			for range n {
 				if s.mem.Cache.Advance(generation) {
 					return true, nil
@@ -194,8 +176,7 @@ func (s *cache) step() {
 		})
 	default:
 		generation, nodes := s.next, s.nodes
-		s.busy = true
-		s.job(s.self, clock.Cache, id, func() (any, error) {
+		s.job(clock.Cache, id, func() (any, error) {
 			if nodes == nil {
 				var err error
 				if nodes, err = s.mem.Cache.Nodes(s.ctx, generation); err != nil {

@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -23,25 +21,18 @@ type Delivery struct {
 // deliverer loads the features of sampled batches and hands them out in the
 // order of the batches. It takes the trainers' place.
 type deliverer struct {
-	*post
+	base
 	work Work
 	load func(*Delivery) error
 	out  *outbox
-	self *actor.PID
 	due  sequence[*Delivery] // bounded by the samplers' credits
-	busy int
 	free freeList[*Delivery]
 }
 
 // handedBack gives a delivery back.
 type handedBack struct{ d *Delivery }
 
-func (d *deliverer) name() string { return "load" }
-func (d *deliverer) idle() bool   { return d.busy == 0 }
-
-func (d *deliverer) start(self *actor.PID) {
-	d.self, d.due = self, newSequence[*Delivery](&d.work)
-}
+func (d *deliverer) start() { d.due = newSequence[*Delivery](&d.work) }
 
 func (d *deliverer) receive(m any) {
 	switch m := m.(type) {
@@ -50,11 +41,6 @@ func (d *deliverer) receive(m any) {
 	case *messages.Loaded:
 		d.fill(m)
 	case *done:
-		d.busy--
-		if m.err != nil {
-			d.fail(m.id, d.name(), m.err)
-			return
-		}
 		x := m.res.(*Delivery)
 		d.due.put(x.m.Step, x.Batch.ID, x)
 		for x, ok := d.due.peek(); ok; x, ok = d.due.peek() {
@@ -72,8 +58,7 @@ func (d *deliverer) receive(m any) {
 
 // fill copies the features of a batch.
 func (d *deliverer) fill(m *messages.Loaded) {
-	d.busy++
-	d.job(d.self, clock.Load, m.Batch.ID, func() (any, error) {
+	d.job(clock.Load, m.Batch.ID, func() (any, error) {
 		x, ok := d.free.get()
 		if !ok {
 			x = new(Delivery)

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -148,20 +147,10 @@ func TestSnapshotDuringAFailingUpdate(t *testing.T) {
 		defer pl.Stop()
 		pl.Proceed(0)
 		<-u.entered
-		asked := make(chan struct{})
-		answered := make(chan error, 1)
-		go func() {
-			_, err := pl.asks.ask(context.Background(), func(id uint64) {
-				pl.post.send(pl.post.dir.parameters, &messages.Snapshot{Ask: id})
-				close(asked)
-			})
-			answered <- err
-		}()
-		<-asked // its place in the queue is before the end of the update
+		reply := make(chan *messages.State, 1)
+		pl.post.send(pl.post.dir.parameters, &messages.Snapshot{Reply: reply}) // its place in the queue is before the end of the update
 		close(u.leave)
-		if err := <-answered; err != nil {
-			t.Errorf("the snapshot: %v", err)
-		}
+		<-reply
 		_, err = pl.Next(t.Context())
 		var stack *pool.PanicError
 		if !errors.Is(err, errBroken) || !errors.As(err, &stack) || !strings.Contains(string(stack.Stack), "(*gated).Apply") {

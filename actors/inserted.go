@@ -3,8 +3,6 @@ package actors
 import (
 	"context"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -27,18 +25,12 @@ type Inserted struct {
 // those that it works on end in any order, and go on as they do: what comes after takes
 // them in the order of their steps.
 type inserted struct {
-	*post
+	base
 	stage Inserted
-	loads bool                       // it comes after load, and passes rows on
-	next  func(micro int) *actor.PID // where a batch goes on to
-	self  *actor.PID
+	loads bool // it comes after load, and passes rows on
+	next  route
 	queue []*messages.Loaded // bounded by the samplers' credits
-	busy  int
 }
-
-func (s *inserted) name() string          { return s.stage.Name }
-func (s *inserted) idle() bool            { return s.busy == 0 }
-func (s *inserted) start(self *actor.PID) { s.self = self }
 
 func (s *inserted) receive(m any) {
 	switch m := m.(type) {
@@ -47,19 +39,13 @@ func (s *inserted) receive(m any) {
 	case *messages.Loaded:
 		s.queue = append(s.queue, m)
 	case *done:
-		s.busy--
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
 		s.forward(m.res.(*processed))
 	}
-	for s.busy < s.stage.Limit && len(s.queue) > 0 && !s.ending.Load() {
+	for s.jobs < s.stage.Limit && len(s.queue) > 0 && !s.ending.Load() {
 		m := s.queue[0]
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		s.busy++
-		s.job(s.self, s.stage.Clock, m.Batch.ID, func() (any, error) { return s.process(m) })
+		s.job(s.stage.Clock, m.Batch.ID, func() (any, error) { return s.process(m) })
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
@@ -21,20 +19,14 @@ type Late struct {
 // late is a trainer that computes each batch on the newest parameters that it can have. Which
 // batches those are its sampler is told by the source, which has them dealt.
 type late struct {
-	*post
+	base
 	index  int
 	seed   uint64
 	worker Gradienter
 	of     Late
 	grad   []float32
-	self   *actor.PID
 	queue  []*messages.Loaded // bounded by the sampler's credits
-	busy   bool
 }
-
-func (t *late) name() string          { return "compute" }
-func (t *late) idle() bool            { return !t.busy }
-func (t *late) start(self *actor.PID) { t.self = self }
 
 func (t *late) receive(m any) {
 	switch m := m.(type) {
@@ -43,19 +35,14 @@ func (t *late) receive(m any) {
 	case *messages.Loaded:
 		t.queue = append(t.queue, m)
 	case *done:
-		t.busy = false
-		if m.err != nil {
-			t.fail(m.id, t.name(), m.err)
-			return
-		}
 		t.released(m.res.(*messages.Loaded), t.index)
 	}
-	if t.busy || len(t.queue) == 0 || t.ending.Load() {
+	if t.busy() || len(t.queue) == 0 || t.ending.Load() {
 		return
 	}
 	in := t.queue[0]
-	t.queue, t.busy = t.queue[1:], true
-	t.jobElsewhere(t.self, in.Batch.ID, func() (any, error) { return in, t.compute(in) })
+	t.queue = t.queue[1:]
+	t.jobElsewhere(in.Batch.ID, func() (any, error) { return in, t.compute(in) })
 }
 
 // compute has the gradient of a batch applied, if its step is still wanted.
@@ -91,8 +78,7 @@ type dealt struct {
 
 // deal has a trainer dealt a step, for its sampler.
 func (s *source) deal(i int) {
-	s.busy++
-	s.jobElsewhere(s.self, sampling.ID{}, func() (any, error) {
+	s.jobElsewhere(sampling.ID{}, func() (any, error) {
 		step, err := s.late[i].Parameters.Deal(s.context, s.late[i].Trainer)
 		if epoch := s.work.First / s.work.Steps(); err == nil && step/s.work.Steps() != epoch {
 			err = fmt.Errorf("step %d is not of epoch %d", step, epoch)

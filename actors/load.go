@@ -3,8 +3,6 @@ package actors
 import (
 	"context"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
@@ -15,29 +13,24 @@ import (
 // in the order in which they came, for a batch may share rows that an earlier
 // one still waits for.
 type load struct {
-	*post
+	base
 	mem     *Loading
-	self    *actor.PID
+	next    route
 	ctx     context.Context // ends when the stage is drained
 	cancel  context.CancelFunc
 	queue   []*loading // in the order of the batches; bounded by Loading.Ahead
 	loaders int        // reads that may be under way
 	started int        // how many of the queue were started
-	reading int
 }
 
 // loading is a batch on its way.
 type loading struct {
 	m    *messages.Matched
-	span clock.Span
 	done bool
 }
 
-func (s *load) name() string { return "load" }
-func (s *load) idle() bool   { return s.reading == 0 }
-
-func (s *load) start(self *actor.PID) {
-	s.self, s.loaders = self, s.mem.Loaders
+func (s *load) start() {
+	s.loaders = s.mem.Loaders
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -51,11 +44,6 @@ func (s *load) receive(m any) {
 	case *messages.Tune:
 		s.loaders = m.Loaders
 	case *done:
-		s.reading--
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
 		m.res.(*loading).done = true
 	}
 	s.read()
@@ -64,13 +52,13 @@ func (s *load) receive(m any) {
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
 		s.started--
-		s.send(s.dir.loaded(s.lane(m.From, m.Batch.ID)), &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, Slots: m.Slots})
+		s.send(s.next(s.lane(m.From, m.Batch.ID)), &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, Slots: m.Slots})
 	}
 }
 
 // read starts the reads that are due.
 func (s *load) read() {
-	for s.started < len(s.queue) && s.reading < s.loaders && s.ctx.Err() == nil {
+	for s.started < len(s.queue) && s.jobs < s.loaders && s.ctx.Err() == nil {
 		x := s.queue[s.started]
 		s.started++
 		if len(x.m.Rows) == 0 {
@@ -78,11 +66,6 @@ func (s *load) read() {
 			continue
 		}
 		id := x.m.Batch.ID // x's batch must not be touched when the run has failed
-		x.span = s.clock.Begin(clock.Load)
-		s.mem.Store.Read(s.ctx, features.Request{IDs: x.m.Rows, Slots: x.m.To, Dst: s.mem.Slab.Table()}, func(err error) {
-			x.span.End(s.label(id))
-			s.root.Send(s.self, &done{id: id, err: err, res: x})
-		})
-		s.reading++ // it is under way: Read has not panicked
+		s.readRows(s.ctx, s.mem.Store, features.Request{IDs: x.m.Rows, Slots: x.m.To, Dst: s.mem.Slab.Table()}, clock.Load, id, x)
 	}
 }

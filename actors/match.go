@@ -3,8 +3,6 @@ package actors
 import (
 	"errors"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
@@ -25,10 +23,9 @@ type Loading struct {
 // Loading.Ahead batches hold slots; where the slab is full, the next waits until
 // compute releases one.
 type match struct {
-	*post
+	base
 	mem    *Loading
 	work   Work
-	self   *actor.PID
 	due    sequence[*messages.Sampled]
 	leases map[position]*features.Lease // of batches that are on their way
 	given  []*features.Lease            // released, and not yet given back to the slab
@@ -37,7 +34,6 @@ type match struct {
 	cached int                          // rows that stay though no batch needs them, once tuned
 	tuned  bool                         // the slab has not been told of cached
 	epoch  int                          // of the newest batch that was matched
-	busy   bool
 }
 
 // matching is a batch with its lease.
@@ -47,12 +43,9 @@ type matching struct {
 	full  bool
 }
 
-func (s *match) name() string { return "match" }
-func (s *match) idle() bool   { return !s.busy }
-
-func (s *match) start(self *actor.PID) {
+func (s *match) start() {
 	s.ahead = s.mem.Ahead
-	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](&s.work), map[position]*features.Lease{}
+	s.due, s.leases = newSequence[*messages.Sampled](&s.work), map[position]*features.Lease{}
 	if s.late {
 		s.due = sequence[*messages.Sampled]{ordered: true}
 	}
@@ -72,11 +65,6 @@ func (s *match) receive(m any) {
 			s.send(c, m)
 		}
 	case *done:
-		s.busy = false
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
 		if x, ok := m.res.(*matching); ok {
 			s.matched(x)
 		}
@@ -106,8 +94,8 @@ func (s *match) matched(x *matching) {
 // what was tuned.
 func (s *match) begin(id sampling.ID, f func() (any, error)) {
 	given, tuned, cached, slab := s.given, s.tuned, s.cached, s.mem.Slab
-	s.given, s.tuned, s.busy = nil, false, true
-	s.job(s.self, clock.Match, id, func() (any, error) {
+	s.given, s.tuned = nil, false
+	s.job(clock.Match, id, func() (any, error) {
 		for _, l := range given {
 			slab.Release(l)
 		}
@@ -120,7 +108,7 @@ func (s *match) begin(id sampling.ID, f func() (any, error)) {
 
 // next gives back what was released and matches the batch that is due.
 func (s *match) next() {
-	if s.busy {
+	if s.busy() {
 		return
 	}
 	slab, news := s.mem.Slab, len(s.given) > 0 || s.tuned

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -26,28 +24,24 @@ type Observer interface {
 // parameters owns the model's parameters: it adds up the gradients of a step,
 // applies them once, and publishes the next version.
 type parameters struct {
-	*post
+	base
 	work    Work
 	updater Updater
 	reducer Reducer // nil: all micro-batches are computed in this process
 	total   []float32
-	self    *actor.PID
 	step    int64                // the next step to be applied
 	open    bool                 // version step is published
 	due     bool                 // or would be, if it was known which batch it is
 	placed  map[int64]int        // batches by step, of a reordered run that is shared
 	got     []*messages.Gradient // of this step, by micro-batch
 	missing int
-	busy    bool
-	asked   []uint64 // snapshots to answer
+	asked   []*messages.Snapshot
 }
 
-func (p *parameters) name() string { return "parameters" }
-func (p *parameters) idle() bool   { return !p.busy }
+func (p *parameters) start() { p.step, p.placed = p.work.First, map[int64]int{} }
 
-func (p *parameters) start(self *actor.PID) {
-	p.self, p.step, p.placed = self, p.work.First, map[int64]int{}
-}
+// failed implements failer: the owner may wait for a snapshot, and not yet know of the failure.
+func (p *parameters) failed() { p.answer() }
 
 func (p *parameters) receive(m any) {
 	switch m := m.(type) {
@@ -63,17 +57,11 @@ func (p *parameters) receive(m any) {
 	case *messages.Gradient:
 		p.gradient(m)
 	case *messages.Snapshot:
-		p.asked = append(p.asked, m.Ask)
+		p.asked = append(p.asked, m)
 	case *done:
-		p.busy = false
-		if m.err != nil {
-			p.fail(m.id, p.name(), m.err)
-			p.answer() // the owner may be waiting for it, and not yet know of the failure
-			return
-		}
 		p.applied(m.id, m.res.(messages.Stats))
 	}
-	if !p.busy {
+	if !p.busy() {
 		p.answer()
 	}
 }
@@ -114,7 +102,7 @@ func (p *parameters) gradient(g *messages.Gradient) {
 		p.got = append(p.got, make([]*messages.Gradient, p.missing)...)
 	}
 	if g.Step != p.step || !p.open || max(g.ID.Of, 1) != len(p.got) || g.ID.Micro < 0 || g.ID.Micro >= len(p.got) || p.got[g.ID.Micro] != nil || len(g.Data) != len(p.updater.Params()) {
-		p.fail(g.ID, p.name(), fmt.Errorf("an unexpected gradient of %d values for step %d while step %d is open", len(g.Data), g.Step, p.step))
+		p.fail(g.ID, p.name, fmt.Errorf("an unexpected gradient of %d values for step %d while step %d is open", len(g.Data), g.Step, p.step))
 		return
 	}
 	p.got[g.ID.Micro] = g
@@ -128,12 +116,11 @@ func (p *parameters) gradient(g *messages.Gradient) {
 
 // begin adds the gradients of a step up and applies them.
 func (p *parameters) begin(id sampling.ID) {
-	p.busy = true
 	if p.reducer != nil {
-		p.jobElsewhere(p.self, id, p.applyShared)
+		p.jobElsewhere(id, p.applyShared)
 		return
 	}
-	p.job(p.self, clock.Update, id, p.apply)
+	p.job(clock.Update, id, p.apply)
 }
 
 // apply takes the running statistics out of the step's gradients, and steps.
@@ -169,17 +156,17 @@ func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 
 // answer replies to the snapshots that were asked for.
 func (p *parameters) answer() {
-	for _, a := range p.asked {
-		s := &messages.State{Ask: a, Step: p.step}
+	for _, m := range p.asked {
+		s := &messages.State{Step: p.step}
 		if r, ok := p.updater.(Resident); ok {
 			var err error
 			if s.Params, err = r.Copy(); err != nil {
-				p.fail(sampling.ID{Phase: p.work.Phase}, p.name(), err)
+				p.fail(sampling.ID{Phase: p.work.Phase}, p.name, err)
 			}
 		} else {
 			s.Params = slices.Clone(p.updater.Params())
 		}
-		p.send(p.dir.asks, s)
+		m.Reply <- s
 	}
 	p.asked = p.asked[:0]
 }

@@ -48,66 +48,29 @@ type Config struct {
 // and must call Stop.
 type Pipeline struct {
 	post     *post
-	asks     *asks
 	out      *outbox
-	all      []*actor.PID // in the order in which they are stopped
+	all      []*actor.PID // progress first
 	deliver  *actor.PID
 	stopOnce sync.Once
 	cancel   context.CancelFunc // of post.context
+	gone     chan struct{}      // closed when nobody answers any more
 }
+
+// ErrStopped is returned by asks to a pipeline that has stopped.
+var ErrStopped = errors.New("actors: the pipeline has stopped")
 
 // directory finds the actors of a pipeline.
 type directory struct {
-	source, parameters, progress, asks *actor.PID
-	reorder, match, load, cache        *actor.PID // nil: the pipeline has none
-	samplers                           []*actor.PID
-	consumers                          []*actor.PID // who use batches in the end: the trainers, or the deliverer
-	filters, transforms                []*actor.PID // the program's own after sample, and after load
+	source, parameters, progress *actor.PID
+	match, load, cache           *actor.PID // nil: the pipeline has none
+	samplers                     []*actor.PID
+	consumers                    []*actor.PID // who use batches in the end: the trainers, or the deliverer
 }
 
-// sampled is where a sampled micro-batch goes.
-func (d *directory) sampled(m int) *actor.PID {
-	if len(d.filters) > 0 {
-		return d.filters[0]
-	}
-	return d.filtered(m)
-}
+// route says which actor a batch of a lane goes on to.
+type route func(lane int) *actor.PID
 
-// filtered is where the last of the program's own stages after sample passes one on to.
-func (d *directory) filtered(m int) *actor.PID {
-	if d.reorder != nil {
-		return d.reorder
-	}
-	return d.ordered(m)
-}
-
-// ordered is where the reorder stage does.
-func (d *directory) ordered(m int) *actor.PID {
-	if d.match != nil {
-		return d.match
-	}
-	return d.loaded(m)
-}
-
-// loaded is where one goes whose rows are there.
-func (d *directory) loaded(m int) *actor.PID {
-	if len(d.transforms) > 0 {
-		return d.transforms[0]
-	}
-	return d.consumer(m)
-}
-
-func (d *directory) consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
-
-// after returns where stage i of own ones passes batches on to: the next one, or last.
-func after(own *[]*actor.PID, i int, last func(int) *actor.PID) func(int) *actor.PID {
-	return func(m int) *actor.PID {
-		if i+1 < len(*own) {
-			return (*own)[i+1]
-		}
-		return last(m)
-	}
-}
+func to(pid *actor.PID) route { return func(int) *actor.PID { return pid } }
 
 // Spawn starts an actor that is called name+rest or, if one is already, name#2+rest, name#3+rest, ….
 func Spawn(system *actor.ActorSystem, name, rest string, made actor.Producer) *actor.PID {
@@ -150,58 +113,62 @@ func Start(c Config) (*Pipeline, error) {
 		return nil, fmt.Errorf("actors: %d of %d trainers are late, with %d samplers: there must be as many of each, whole batches, and no order", len(c.Late), len(c.Trainers), len(c.Samplers))
 	}
 	dir := new(directory)
-	p := &Pipeline{asks: newAsks(), out: newOutbox()}
-	// Spawned first and stopped last, so that others that are named so get another number.
-	dir.asks = Spawn(c.System, cmp.Or(c.Name, "run"), "/asks", func() actor.Actor { return p.asks })
-	run := strings.TrimSuffix(dir.asks.Id, "/asks")
+	p := &Pipeline{out: newOutbox(), gone: make(chan struct{})}
 	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, dir: dir, late: c.Late != nil, freeGradients: make([]freeList[[]float32], len(c.Trainers))}
 	p.post.context, p.cancel = context.WithCancel(context.Background())
+	named := func(name string) base { return base{post: p.post, name: name} }
+	made := func(s stage) actor.Producer { return func() actor.Actor { return &shell{base: s.common(), stage: s} } }
+	// Spawned first and stopped last, so that others that are named so get another number.
+	dir.progress = Spawn(c.System, cmp.Or(c.Name, "run"), "/progress", made(&progress{base: named("progress"), out: p.out}))
+	p.all = append(p.all, dir.progress)
+	run := strings.TrimSuffix(dir.progress.Id, "/progress")
 	spawn := func(name string, s stage) *actor.PID {
-		pid := Spawn(c.System, run+"/"+name, "", func() actor.Actor { return &shell{post: p.post, stage: s} })
+		pid := Spawn(c.System, run+"/"+name, "", made(s))
 		p.all = append(p.all, pid)
 		return pid
 	}
-	dir.source = spawn("source", &source{post: p.post, work: c.Work, late: c.Late})
+	// From the end to the beginning, as each knows where batches go on to.
+	for i, t := range c.Trainers {
+		var s stage = &trainer{base: named("compute"), index: i, seed: c.Work.Seed, worker: t, updater: c.Updater}
+		if c.Late != nil {
+			s = &late{base: named("compute"), index: i, seed: c.Work.Seed, worker: t, of: c.Late[i], grad: make([]float32, len(c.Updater.Params()))}
+		}
+		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), s))
+	}
+	switch {
+	case c.Late != nil:
+	case len(c.Trainers) > 0:
+		dir.parameters = spawn("parameters", &parameters{base: named("parameters"), work: c.Work, updater: c.Updater, reducer: c.Reducer})
+	default:
+		p.deliver = spawn("deliverer", &deliverer{base: named("load"), work: c.Work, load: c.Load, out: p.out})
+		dir.consumers = []*actor.PID{p.deliver}
+	}
+	next := route(func(lane int) *actor.PID { return dir.consumers[lane%len(dir.consumers)] })
+	for _, x := range slices.Backward(c.AfterLoad) {
+		next = to(spawn("stage/"+x.Name, &inserted{base: named(x.Name), stage: x, loads: true, next: next}))
+	}
+	if c.Loading != nil {
+		dir.load = spawn("load", &load{base: named("load"), mem: c.Loading, next: next})
+		if c.Loading.Cache != nil {
+			dir.cache = spawn("cache", &cache{base: named("cache"), work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
+		}
+		dir.match = spawn("match", &match{base: named("match"), mem: c.Loading, work: c.Work})
+		next = to(dir.match)
+	}
+	if c.Work.Window > 1 {
+		next = to(spawn("reorder", &reorder{base: named("reorder"), work: c.Work, order: c.Order, reducer: c.Reducer, onward: next}))
+	}
+	for _, x := range slices.Backward(c.AfterSample) {
+		next = to(spawn("stage/"+x.Name, &inserted{base: named(x.Name), stage: x, next: next}))
+	}
 	for i, s := range c.Samplers {
 		credits := c.Credits
 		if i >= len(c.Samplers)-c.Resting {
 			credits = 0
 		}
-		dir.samplers = append(dir.samplers, spawn(fmt.Sprint("sampler/", i), &sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
+		dir.samplers = append(dir.samplers, spawn(fmt.Sprint("sampler/", i), &sampler{base: named("sample"), index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, to: next, limit: credits, free: credits}))
 	}
-	for i, x := range c.AfterSample {
-		dir.filters = append(dir.filters, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.filtered)}))
-	}
-	if c.Work.Window > 1 {
-		dir.reorder = spawn("reorder", &reorder{post: p.post, work: c.Work, order: c.Order, reducer: c.Reducer})
-	}
-	if c.Loading != nil {
-		dir.match = spawn("match", &match{post: p.post, mem: c.Loading, work: c.Work})
-		if c.Loading.Cache != nil {
-			dir.cache = spawn("cache", &cache{post: p.post, work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
-		}
-		dir.load = spawn("load", &load{post: p.post, mem: c.Loading})
-	}
-	for i, x := range c.AfterLoad {
-		dir.transforms = append(dir.transforms, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.consumer)}))
-	}
-	for i, t := range c.Trainers {
-		if c.Late != nil {
-			t := &late{post: p.post, index: i, seed: c.Work.Seed, worker: t, of: c.Late[i], grad: make([]float32, len(c.Updater.Params()))}
-			dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), t))
-			continue
-		}
-		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), &trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t, updater: c.Updater}))
-	}
-	switch {
-	case c.Late != nil:
-	case len(c.Trainers) > 0:
-		dir.parameters = spawn("parameters", &parameters{post: p.post, work: c.Work, updater: c.Updater, reducer: c.Reducer})
-	default:
-		p.deliver = spawn("deliverer", &deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
-		dir.consumers = []*actor.PID{p.deliver}
-	}
-	dir.progress = spawn("progress", &progress{post: p.post, out: p.out})
+	dir.source = spawn("source", &source{base: named("source"), work: c.Work, late: c.Late})
 	for _, pid := range p.all { // the cache stage begins with its first generation
 		c.System.Root.Send(pid, &begin{})
 	}
@@ -251,13 +218,16 @@ func (p *Pipeline) Release(d *Delivery) {
 
 // Snapshot returns a copy of the parameters, taken between two steps.
 func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
-	m, err := p.asks.ask(ctx, func(id uint64) {
-		p.post.send(p.post.dir.parameters, &messages.Snapshot{Ask: id})
-	})
-	if err != nil {
-		return nil, err
+	reply := make(chan *messages.State, 1)
+	p.post.send(p.post.dir.parameters, &messages.Snapshot{Reply: reply})
+	select {
+	case s := <-reply:
+		return s, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.gone:
+		return nil, ErrStopped
 	}
-	return m.(*messages.State), nil
 }
 
 // Rest returns, after Stop, the steps that were applied and not taken with
@@ -290,20 +260,19 @@ func (p *Pipeline) Stop() {
 		p.post.ending.Store(true)
 		p.cancel()
 		drain := func(pid *actor.PID) {
-			// It fails only when asks is closed, which happens below.
-			_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
+			idle := make(chan struct{})
+			p.post.send(pid, &messages.Drain{Idle: idle})
+			<-idle
 		}
 		var wg sync.WaitGroup
-		for _, pid := range p.all {
-			if pid != p.post.dir.progress {
-				wg.Go(func() { drain(pid) })
-			}
+		for _, pid := range p.all[1:] {
+			wg.Go(func() { drain(pid) })
 		}
 		wg.Wait()
-		drain(p.post.dir.progress) // last: it hears of the step that was running
+		drain(p.all[0]) // progress hears of the step that was running
 		p.post.stopped.Store(true)
-		close(p.asks.closed)
-		for _, pid := range slices.Concat(p.all, []*actor.PID{p.post.dir.asks}) {
+		close(p.gone)
+		for _, pid := range slices.Backward(p.all) {
 			// The error is the future's time-out; an idle actor stops at once.
 			_ = p.post.root.StopFuture(pid).Wait()
 		}

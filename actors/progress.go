@@ -1,21 +1,13 @@
 package actors
 
-import (
-	"github.com/asynkron/protoactor-go/actor"
-
-	"github.com/gnnactor/gnnactor/messages"
-)
+import "github.com/gnnactor/gnnactor/messages"
 
 // progress passes on what a run's owner wants to know. What it holds is
 // bounded: between two epochs the run waits for its owner.
 type progress struct {
-	*post
+	base
 	out *outbox
 }
-
-func (p *progress) name() string     { return "progress" }
-func (p *progress) idle() bool       { return true }
-func (p *progress) start(*actor.PID) {}
 
 func (p *progress) receive(m any) {
 	switch m := m.(type) {

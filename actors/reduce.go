@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/messages"
-	"github.com/gnnactor/gnnactor/pool"
-	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // ErrReduce is wrapped by the failure of a step whose Reducer failed.
@@ -65,19 +61,6 @@ func (p *parameters) applyShared() (any, error) {
 	}
 	p.updater.Apply([][]float32{p.total}, stats.Weight)
 	return stats, nil
-}
-
-// jobElsewhere is job for f that waits for others: it has a goroutine of its
-// own, so that the pool's workers go on.
-func (p *post) jobElsewhere(self *actor.PID, id sampling.ID, f func() (any, error)) {
-	p.waiting.Go(func() {
-		d := &done{id: id}
-		d.err = pool.Recovered(func() (err error) {
-			d.res, err = f()
-			return err
-		})
-		p.root.Send(self, d)
-	})
 }
 
 // appendStats appends 32 bytes.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -38,22 +36,18 @@ type Orderer interface {
 // Where several processes share the steps, each has its own micro-batches, and tells the others
 // what the order depends on of those (messages.Inputs): all find the same order.
 type reorder struct {
-	*post
+	base
 	work    Work
 	order   Orderer
 	reducer Reducer // nil: all micro-batches are computed in this process
-	self    *actor.PID
+	onward  route
 	begin   int64                         // first step of the window that is gathered
 	got     map[int64][]*messages.Sampled // by the step of their index; bounded by the samplers' credits
 	known   bool                          // order knows the batch that runs last before begin
-	busy    bool
 }
 
-func (r *reorder) name() string { return "reorder" }
-func (r *reorder) idle() bool   { return !r.busy }
-
-func (r *reorder) start(self *actor.PID) {
-	r.self, r.got = self, map[int64][]*messages.Sampled{}
+func (r *reorder) start() {
+	r.got = map[int64][]*messages.Sampled{}
 	r.begin = r.work.windowBegin(r.work.First)
 	r.known = r.begin%max(r.work.Steps(), 1) == 0
 }
@@ -63,11 +57,6 @@ func (r *reorder) receive(m any) {
 	case *messages.Sampled:
 		r.got[m.Step] = append(r.got[m.Step], m)
 	case *done:
-		r.busy = false
-		if m.err != nil {
-			r.fail(m.id, r.name(), m.err)
-			return
-		}
 		r.emit(m.res.([]int))
 	}
 	r.next()
@@ -84,7 +73,7 @@ func (r *reorder) batch(step int64) int {
 
 // next orders the window when all of it that is this process's has come.
 func (r *reorder) next() {
-	if r.busy || r.work.Steps() == 0 {
+	if r.busy() || r.work.Steps() == 0 {
 		return
 	}
 	end := r.begin + int64(r.work.windowSize(r.begin))
@@ -116,13 +105,12 @@ func (r *reorder) next() {
 		}
 		return order, err
 	}
-	r.busy = true
 	if r.reducer == nil {
-		r.job(r.self, clock.Reorder, id, order)
+		r.job(clock.Reorder, id, order)
 		return
 	}
 	begin := r.begin
-	r.jobElsewhere(r.self, id, func() (any, error) {
+	r.jobElsewhere(id, func() (any, error) {
 		if err := r.share(begin, batches); err != nil {
 			return nil, err
 		}
@@ -241,7 +229,7 @@ func (r *reorder) emit(order []int) {
 				continue
 			}
 			m.Step = step
-			r.send(r.dir.ordered(m.Batch.ID.Micro), m)
+			r.send(r.onward(m.Batch.ID.Micro), m)
 		}
 	}
 	for i := range order {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -32,30 +30,26 @@ var ErrHere = errors.New("actors: the sampler is in this process")
 // node two are under way, so that one is sampled while the other travels; but of a late trainer
 // one, so that its batches come in the order in which they were dealt.
 type sampler struct {
-	*post
+	base
 	index     int
 	seed      uint64
 	sampler   sampling.Sampler
 	elsewhere Elsewhere // nil: it is always in this process
-	limit     int       // batches it may have out
-	free      int       // of them, those that it has not; below 0 after the limit fell
-	self      *actor.PID
+	to        route
+	limit     int // batches it may have out
+	free      int // of them, those that it has not; below 0 after the limit fell
 	asked     bool
-	busy      int               // micro-batches under way
+	under     int               // micro-batches under way
 	due       []*messages.Seeds // of them, those that wait to be sampled in this process
 	local     *messages.Seeds   // the one that is; nil: none
 }
-
-func (s *sampler) name() string          { return "sample" }
-func (s *sampler) idle() bool            { return s.busy == 0 }
-func (s *sampler) start(self *actor.PID) { s.self = self }
 
 // here reports whether this process samples.
 func (s *sampler) here() bool { return s.elsewhere == nil || s.elsewhere.Here(s.index) }
 
 // ask grants the source one credit when there is room for a micro-batch.
 func (s *sampler) ask() {
-	if s.asked || s.free <= 0 || s.busy > 1 || s.busy > 0 && (s.late || s.here()) {
+	if s.asked || s.free <= 0 || s.under > 1 || s.under > 0 && (s.late || s.here()) {
 		return
 	}
 	s.asked = true
@@ -66,13 +60,13 @@ func (s *sampler) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Seeds:
 		s.asked = false
-		s.busy++
+		s.under++
 		s.free--
 		if s.here() {
 			s.due = append(s.due, m)
 			break
 		}
-		s.jobElsewhere(s.self, m.ID, func() (any, error) {
+		s.jobElsewhere(m.ID, func() (any, error) {
 			x, err := s.sample(m, func(b *sampling.Batch) error {
 				_, err := s.elsewhere.Draw(s.context, s.index, m, b)
 				return err
@@ -96,15 +90,11 @@ func (s *sampler) receive(m any) {
 			s.due = append(s.due, back)
 			break
 		}
-		s.busy--
+		s.under--
 		if s.local != nil && s.local.ID == m.id {
 			s.local = nil
 		}
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
-		s.send(s.dir.sampled(s.lane(s.index, m.id)), m.res.(*messages.Sampled))
+		s.send(s.to(s.lane(s.index, m.id)), m.res.(*messages.Sampled))
 	}
 	s.next()
 	s.ask()
@@ -117,7 +107,7 @@ func (s *sampler) next() {
 	}
 	m := s.due[0]
 	s.local, s.due = m, s.due[1:]
-	s.job(s.self, clock.Sample, m.ID, func() (any, error) {
+	s.job(clock.Sample, m.ID, func() (any, error) {
 		return s.sample(m, func(b *sampling.Batch) error {
 			return sampling.Within(s.context, s.sampler).Sample(b, m.ID.Key(s.seed), m.Seeds)
 		})

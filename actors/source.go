@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -114,26 +112,21 @@ func (w *Work) NextAfter(step int64, batch, now int) int {
 
 // source hands out seeds, in the order of the batches, to whoever has credit.
 type source struct {
-	*post
+	base
 	work        Work
-	self        *actor.PID
 	begin       int64 // the first step of the first window
 	step        int64 // of the next micro-batch
 	micro       int
 	handed      bool             // something was
 	epochOrders map[int][]uint32 // of the epochs that are due
-	busy        int
-	waiting     []int // samplers that granted credit, first come first served
+	waiting     []int            // samplers that granted credit, first come first served
 
 	late  []Late  // the trainers, if they are dealt steps
 	dealt []dealt // of them, those whose sampler has not been told
 }
 
-func (s *source) name() string { return "source" }
-func (s *source) idle() bool   { return s.busy == 0 }
-
-func (s *source) start(self *actor.PID) {
-	s.self, s.epochOrders = self, map[int][]uint32{}
+func (s *source) start() {
+	s.epochOrders = map[int][]uint32{}
 	s.step = s.work.windowBegin(s.work.First)
 	s.begin = s.step
 	if s.work.Window > 1 && s.work.Steps() > 0 && s.step%s.work.Steps() != 0 {
@@ -146,9 +139,8 @@ func (s *source) prepare(epoch int) {
 	if epoch >= s.work.Epochs {
 		return
 	}
-	s.busy++
 	w := s.work
-	s.job(s.self, clock.Sample, sampling.ID{Phase: w.Phase, Epoch: epoch}, func() (any, error) {
+	s.job(clock.Sample, sampling.ID{Phase: w.Phase, Epoch: epoch}, func() (any, error) {
 		if w.InOrder {
 			return w.Nodes, nil
 		}
@@ -171,11 +163,6 @@ func (s *source) receive(m any) {
 			s.waiting = append(s.waiting, m.From)
 		}
 	case *done:
-		s.busy--
-		if m.err != nil {
-			s.fail(m.id, s.name(), m.err)
-			return
-		}
 		if d, ok := m.res.(dealt); ok {
 			s.dealt = append(s.dealt, d)
 		} else {

@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 )
@@ -10,21 +8,17 @@ import (
 // trainer computes the gradients of micro-batches with the version of the
 // parameters that their step asks for. It is the compute actor.
 type trainer struct {
-	*post
+	base
 	index   int
 	seed    uint64
 	worker  Gradienter
 	updater Updater
-	self    *actor.PID
 	version *messages.Version
 	pending map[int64][]*messages.Loaded // by step; bounded by the samplers' credits
 	tune    *messages.Tune               // that the worker has not been told of; nil: none
-	busy    bool
 }
 
-func (t *trainer) name() string          { return "compute" }
-func (t *trainer) idle() bool            { return !t.busy }
-func (t *trainer) start(self *actor.PID) { t.self, t.pending = self, map[int64][]*messages.Loaded{} }
+func (t *trainer) start() { t.pending = map[int64][]*messages.Loaded{} }
 
 func (t *trainer) receive(m any) {
 	switch m := m.(type) {
@@ -37,11 +31,6 @@ func (t *trainer) receive(m any) {
 	case *messages.Tune:
 		t.tune = m
 	case *done:
-		t.busy = false
-		if m.err != nil {
-			t.fail(m.id, t.name(), m.err)
-			return
-		}
 		r := m.res.(*computed)
 		t.send(t.dir.parameters, r.gradient)
 		t.released(r.input, t.index)
@@ -56,7 +45,7 @@ type computed struct {
 }
 
 func (t *trainer) next() {
-	if t.busy || t.version == nil || t.ending.Load() {
+	if t.busy() || t.version == nil || t.ending.Load() {
 		return
 	}
 	v := t.version
@@ -73,8 +62,8 @@ func (t *trainer) next() {
 	if w, ok := t.worker.(Tuned); ok && t.tune != nil {
 		w.Tune(t.tune.Threads, t.tune.Copied)
 	}
-	t.tune, t.busy = nil, true
-	t.job(t.self, clock.Compute, in.Batch.ID, func() (any, error) {
+	t.tune = nil
+	t.job(clock.Compute, in.Batch.ID, func() (any, error) {
 		grad, ok := t.freeGradients[t.index].get()
 		if !ok {
 			t.gradients.Add(1)

@@ -222,26 +222,20 @@ func (f *Failed) Error() string {
 // Unwrap returns the cause.
 func (f *Failed) Unwrap() error { return f.Err }
 
-// Drain asks an actor to start nothing new; it answers Drained once it is idle
-// and ignores whatever comes after.
+// Drain asks an actor to start nothing new; it closes Idle once it is idle, and ignores
+// whatever comes after.
 type Drain struct {
-	Ask uint64
+	Idle chan struct{}
 }
 
-// Drained answers Drain.
-type Drained struct {
-	Ask uint64
-}
-
-// Snapshot asks the parameters actor for a copy of the parameters.
+// Snapshot asks the parameters actor for a copy of the parameters; Reply has room for it.
 type Snapshot struct {
-	Ask uint64
+	Reply chan<- *State
 }
 
 // State answers Snapshot: the parameters after Step applied batches. The
 // receiver owns the slice.
 type State struct {
-	Ask    uint64
 	Step   int64
 	Params []float32
 }
