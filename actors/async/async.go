@@ -82,7 +82,7 @@ type Push struct {
 type pendingPush struct {
 	Push
 	trainer string
-	reply   chan error // has room for one
+	reply   chan answer[struct{}]
 }
 
 // Step reports a step.

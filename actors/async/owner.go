@@ -138,45 +138,34 @@ func (w *Owner) report(e *Step, err error) {
 
 // Deal implements Parameters.
 func (w *Owner) Deal(ctx context.Context, trainer string) (int64, error) {
-	m := &dealing{ctx, trainer, make(chan dealt, 1)}
-	r, err := ask(w, ctx, trainer, m, m.reply)
-	if err != nil {
-		return 0, err
-	}
-	return r.step, r.err
+	m := &dealing{ctx, trainer, make(chan answer[int64], 1)}
+	return ask(w, ctx, trainer, m, m.reply)
 }
 
 // Read implements Parameters.
 func (w *Owner) Read(ctx context.Context, trainer string, step int64) (*Version, error) {
-	m := &reading{ctx, trainer, step, make(chan read, 1)}
-	r, err := ask(w, ctx, trainer, m, m.reply)
-	if err != nil {
-		return nil, err
-	}
-	return r.version, r.err
+	m := &reading{ctx, trainer, step, make(chan answer[*Version], 1)}
+	return ask(w, ctx, trainer, m, m.reply)
 }
 
 // Push implements Parameters.
 func (w *Owner) Push(ctx context.Context, trainer string, g Push) error {
-	m := &pendingPush{g, trainer, make(chan error, 1)}
-	r, err := ask(w, ctx, trainer, m, m.reply)
-	if err != nil {
-		return err
-	}
-	return r
+	m := &pendingPush{g, trainer, make(chan answer[struct{}], 1)}
+	_, err := ask(w, ctx, trainer, m, m.reply)
+	return err
 }
 
 // ask sends m and waits for its reply. A trainer that does not wait any longer is
 // gone: the reply may have been on its way.
-func ask[T any](w *Owner, ctx context.Context, trainer string, m any, reply chan T) (r T, err error) {
+func ask[T any](w *Owner, ctx context.Context, trainer string, m any, reply chan answer[T]) (v T, err error) {
 	w.send(m)
 	select {
-	case r = <-reply:
-		return r, nil
+	case a := <-reply:
+		return a.v, a.err
 	case <-w.closed:
-		return r, w.ended()
+		return v, w.ended()
 	case <-ctx.Done():
 		w.send(&left{of: func(name string) bool { return name == trainer }})
-		return r, context.Cause(ctx)
+		return v, context.Cause(ctx)
 	}
 }

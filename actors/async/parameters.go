@@ -3,7 +3,6 @@ package async
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -12,26 +11,24 @@ import (
 	"github.com/gnnactor/gnnactor/pool"
 )
 
+// answer is what who asks is told, by a channel that has room for one.
+type answer[T any] struct {
+	v   T
+	err error
+}
+
 // What the actor receives.
 type (
 	dealing struct {
 		ctx     context.Context
 		trainer string
-		reply   chan dealt // has room for one
-	}
-	dealt struct {
-		step int64
-		err  error
+		reply   chan answer[int64]
 	}
 	reading struct {
 		ctx     context.Context
 		trainer string
 		step    int64
-		reply   chan read // has room for one
-	}
-	read struct {
-		version *Version
-		err     error
+		reply   chan answer[*Version]
 	}
 	left struct {
 		of     func(trainer string) bool
@@ -74,7 +71,9 @@ func (a *parameters) Receive(c actor.Context) {
 	case *reading:
 		a.reads = append(a.reads, m)
 	case *pendingPush:
-		a.push(m)
+		if err := a.schedule.arrive(m); err != nil {
+			m.reply <- answer[struct{}]{err: err}
+		}
 	case *left:
 		if m.barred {
 			a.barred = append(a.barred, m.of)
@@ -93,12 +92,6 @@ func (a *parameters) Receive(c actor.Context) {
 		return
 	}
 	a.proceed()
-}
-
-func (a *parameters) push(p *pendingPush) {
-	if err := a.schedule.arrive(p); err != nil {
-		p.reply <- err
-	}
 }
 
 // proceed answers who waits, as far as that can be done now.
@@ -134,17 +127,14 @@ func (a *parameters) isBarred(trainer string) bool {
 
 // deal answers m, if that can be done now.
 func (a *parameters) deal(m *dealing) bool {
-	switch {
-	case a.failed != nil:
-		m.reply <- dealt{err: a.failed}
-		return true
-	case a.isBarred(m.trainer):
-		m.reply <- dealt{err: ErrOver}
-		return true
+	step, ok, err := int64(0), true, a.failed
+	if err == nil && a.isBarred(m.trainer) {
+		err = ErrOver
+	} else if err == nil {
+		step, ok = a.schedule.deal(m.trainer)
 	}
-	step, ok := a.schedule.deal(m.trainer)
 	if ok {
-		m.reply <- dealt{step: step}
+		m.reply <- answer[int64]{step, err}
 	}
 	return ok
 }
@@ -152,19 +142,18 @@ func (a *parameters) deal(m *dealing) bool {
 // read answers m, if that can be done now. While a step is applied nobody reads:
 // what comes after it is fresher.
 func (a *parameters) read(m *reading) bool {
+	ok, err := false, a.failed
 	switch {
-	case a.failed != nil:
-		m.reply <- read{err: a.failed}
-		return true
+	case err != nil:
 	case m.step >= a.schedule.end || a.isBarred(m.trainer):
-		m.reply <- read{err: ErrOver}
-		return true
+		err = ErrOver
 	case a.busy:
 		return false
+	default:
+		ok, err = a.schedule.begin(m.trainer, m.step)
 	}
-	ok, err := a.schedule.begin(m.trainer, m.step)
 	if err != nil {
-		m.reply <- read{err: err}
+		m.reply <- answer[*Version]{err: err}
 		return true
 	}
 	if !ok {
@@ -174,29 +163,23 @@ func (a *parameters) read(m *reading) bool {
 	a.mu.Lock()
 	s.readers++
 	a.mu.Unlock()
-	m.reply <- read{version: &Version{Number: a.schedule.version, Params: s.params, release: func() { a.release(s) }}}
+	m.reply <- answer[*Version]{v: &Version{Number: a.schedule.version, Params: s.params, release: func() { a.release(s) }}}
 	return true
 }
 
 // step applies a gradient. It runs beside the actor, which waits for it.
-func (a *parameters) step(t *task) (m *stepped) {
-	m = &stepped{task: t}
-	defer func() {
-		if r := recover(); r != nil {
-			if e, ok := r.(*pool.PanicError); ok {
-				m.err = e
-			} else {
-				m.err = &pool.PanicError{Value: r, Stack: debug.Stack()}
-			}
+func (a *parameters) step(t *task) *stepped {
+	m := &stepped{task: t}
+	m.err = pool.Recovered(func() error {
+		if n := len(a.model.Params()); len(t.push.Data) != n {
+			return fmt.Errorf("async: a gradient of %d values, for %d parameters", len(t.push.Data), n)
 		}
-	}()
-	if n := len(a.model.Params()); len(t.push.Data) != n {
-		m.err = fmt.Errorf("async: a gradient of %d values, for %d parameters", len(t.push.Data), n)
-		return m
-	}
-	if m.err = a.model.Apply(&t.push.Push); m.err == nil {
+		if err := a.model.Apply(&t.push.Push); err != nil {
+			return err
+		}
 		m.next = a.copy()
-	}
+		return nil
+	})
 	return m
 }
 
@@ -205,12 +188,12 @@ func (a *parameters) stepped(m *stepped) {
 	if m.err != nil {
 		a.failed = fmt.Errorf("async: step %d: %w", m.task.step, m.err)
 		a.owner.report(nil, a.failed)
-		m.task.push.reply <- a.failed
+		m.task.push.reply <- answer[struct{}]{err: a.failed}
 		return
 	}
 	stale := a.schedule.apply(m.task)
 	a.publish(m.next)
 	p := m.task.push
 	a.owner.report(&Step{Step: p.Step, Version: a.schedule.version, Stale: stale, Trainer: p.trainer, Stats: p.Stats}, nil)
-	p.reply <- nil
+	p.reply <- answer[struct{}]{}
 }
