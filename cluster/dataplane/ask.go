@@ -165,21 +165,12 @@ func (s *session) reply(h header, c *cursor) error {
 			a.dst = make([]byte, 0, min(h.value, preallocLimit))
 		}
 	}
-	have := uint64(len(a.dst))
-	need := have + uint64(h.size)
-	if need > a.total || h.size == 0 && a.total > 0 {
-		a.mu.Unlock()
+	ok := c.append(&a.dst, h.size, a.total)
+	complete := uint64(len(a.dst)) == a.total
+	a.mu.Unlock()
+	if !ok {
 		return fmt.Errorf("%w: a reply of %d bytes goes on beyond its end, or not at all", ErrProtocol, a.total)
 	}
-	if need > uint64(cap(a.dst)) { // memory follows what really came
-		grown := make([]byte, have, min(max(2*have, need), a.total))
-		copy(grown, a.dst)
-		a.dst = grown
-	}
-	a.dst = a.dst[:need]
-	c.read(a.dst[have:])
-	complete := need == a.total
-	a.mu.Unlock()
 	if complete {
 		s.forget(a, nil)
 	}

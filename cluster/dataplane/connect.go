@@ -275,6 +275,7 @@ func (p *Plane) requestDialBack(node, address string) (*session, error) {
 	}
 	answer := make(chan error, 1)
 	p.tasks.Go(func() { answer <- stream.RecvMsg(silence{}) })
+	var end error // why it does not come, or has been and is over
 	for {
 		p.mu.Lock()
 		s := p.sessions[node]
@@ -284,21 +285,17 @@ func (p *Plane) requestDialBack(node, address string) (*session, error) {
 			p.waiting[node] = here
 		}
 		p.mu.Unlock()
-		if s != nil {
+		switch {
+		case s != nil:
 			return s, nil
+		case end != nil:
+			return fail(end)
 		}
 		select {
 		case <-here:
-		case err := <-answer:
-			p.mu.Lock()
-			s := p.sessions[node]
-			p.mu.Unlock()
-			if s != nil {
-				return s, nil
-			}
-			return fail(err) // it does not come, or has been and is over
+		case end = <-answer:
 		case <-ctx.Done():
-			return fail(ctx.Err())
+			end = ctx.Err()
 		}
 	}
 }

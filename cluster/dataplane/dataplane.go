@@ -37,6 +37,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,9 +120,7 @@ func (o *Options) fill() {
 	o.MaxRequest, o.Window = cmp.Or(o.MaxRequest, 8<<20), cmp.Or(o.Window, 64<<20)
 	o.MaxAsks, o.MaxPeers = cmp.Or(o.MaxAsks, 128), cmp.Or(o.MaxPeers, 256)
 	o.DialTimeout, o.PingTimeout = cmp.Or(o.DialTimeout, 5*time.Second), cmp.Or(o.PingTimeout, 5*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 func (o *Options) check() error {
@@ -131,11 +131,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("dataplane: limits: window %d must be at least 4 MiB and twice max request %d; max asks %d and max peers %d at least 1",
 			o.Window, o.MaxRequest, o.MaxAsks, o.MaxPeers)
 	}
-	if o.Certs == nil {
-		return nil
-	}
-	if n := o.Certs.Node(); n != o.Node {
-		return fmt.Errorf("dataplane: node %s has the certificate of %s", o.Node, n)
+	if o.Certs != nil && o.Certs.Node() != o.Node {
+		return fmt.Errorf("dataplane: node %s has the certificate of %s", o.Node, o.Certs.Node())
 	}
 	return nil
 }
@@ -206,12 +203,9 @@ func (p *Plane) transport() transport.Options {
 	return transport.Options{
 		Certs: p.o.Certs, AllowPlaintext: p.o.AllowPlaintext, Codec: codec{}, MaxMessage: maxFrame, Window: transportWindow, Buffer: transportBuffer,
 		Streams: 2, Connections: 2 * p.o.MaxPeers, PerNode: maxConnections, DialTimeout: p.o.DialTimeout,
-		PingInterval: pinging, PingTimeout: p.o.PingTimeout, Logger: p.o.Logger,
+		PingTimeout: p.o.PingTimeout, Logger: p.o.Logger,
 	}
 }
-
-// pinging is how often idle connections are: the least that gRPC allows.
-const pinging = 10 * time.Second
 
 // maxConnections is how many connections a node may have opened to this one:
 // one with the stream, one that asks to be dialled back, and those that it lost and this node
@@ -272,28 +266,15 @@ func (p *Plane) Traffic() []transport.Sent { return p.traffic.All() }
 func (p *Plane) Peers() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var names []string
-	for n := range p.sessions {
-		names = append(names, n)
-	}
-	return names
+	return slices.Collect(maps.Keys(p.sessions))
 }
 
 // Close ends every connection and waits for what this plane started, handlers
 // included: a handler must return when its context ends.
 func (p *Plane) Close() {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		p.server.Close()
-		p.tasks.Wait()
-		return
-	}
 	p.closed = true
-	var all []*session
-	for _, s := range p.sessions {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Values(p.sessions))
 	p.mu.Unlock()
 	// Sessions first: what a handler answers because its context ends is not to
 	// reach a peer, which would take it for the handler's own error.
@@ -309,9 +290,8 @@ func (p *Plane) Close() {
 func (p *Plane) start(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false
+	if !p.closed {
+		p.tasks.Go(f)
 	}
-	p.tasks.Go(f)
-	return true
+	return !p.closed
 }

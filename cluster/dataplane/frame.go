@@ -143,3 +143,19 @@ func (c *cursor) read(dst []byte) {
 		}
 	}
 }
+
+// append reads n bytes more of total to the end of dst, whose memory follows what really came; false: there are not so many, or
+// none where some are missing.
+func (c *cursor) append(dst *[]byte, n int, total uint64) bool {
+	have := uint64(len(*dst))
+	need := have + uint64(n)
+	if need > total || n == 0 && total > 0 {
+		return false
+	}
+	if need > uint64(cap(*dst)) {
+		*dst = append(make([]byte, 0, min(max(2*have, need), total)), *dst...)
+	}
+	*dst = (*dst)[:need]
+	c.read((*dst)[have:])
+	return true
+}

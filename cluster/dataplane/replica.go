@@ -239,24 +239,19 @@ func (s *ReplicaServer) begin(peer, dir string) error {
 	if entries, err = os.ReadDir(home); err != nil {
 		return fmt.Errorf("dataplane: %w", err)
 	}
-	type used struct {
-		path string
-		at   int64
-	}
-	var old []used
+	var old []fs.FileInfo
 	for _, e := range entries {
-		path := filepath.Join(home, e.Name())
 		info, err := e.Info()
 		if err != nil {
 			return fmt.Errorf("dataplane: %w", err)
 		}
-		if path != dir {
-			old = append(old, used{path, info.ModTime().UnixNano()})
+		if e.Name() != filepath.Base(dir) {
+			old = append(old, info)
 		}
 	}
-	slices.SortFunc(old, func(a, b used) int { return cmp.Compare(b.at, a.at) })
+	slices.SortFunc(old, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	for _, o := range old[min(runs-1, len(old)):] {
-		if err := os.RemoveAll(o.path); err != nil {
+		if err := os.RemoveAll(filepath.Join(home, o.Name())); err != nil {
 			return fmt.Errorf("dataplane: %w", err)
 		}
 	}

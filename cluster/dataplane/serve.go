@@ -51,17 +51,9 @@ func (s *session) request(h header, c *cursor) error {
 	} else if in == nil || in.id != h.ask {
 		return fmt.Errorf("%w: a part of a request that did not begin", ErrProtocol)
 	}
-	have := uint64(len(in.body))
-	if uint64(h.size) > in.total-have || h.size == 0 && in.total > 0 {
+	if !c.append(&in.body, h.size, in.total) {
 		return fmt.Errorf("%w: a request of %d bytes goes on beyond its end, or not at all", ErrProtocol, in.total)
 	}
-	if need := int(have) + h.size; need > cap(in.body) { // memory follows what really came
-		grown := make([]byte, have, min(uint64(max(2*cap(in.body), need)), in.total))
-		copy(grown, in.body)
-		in.body = grown
-	}
-	in.body = in.body[:int(have)+h.size]
-	c.read(in.body[have:])
 	if uint64(len(in.body)) < in.total {
 		return nil
 	}

@@ -28,14 +28,24 @@ type tickets struct {
 type offer struct {
 	what     string
 	data     [][]byte
-	withdraw func()
-	reading  int
-	gone     bool
+	released func()
+	uses     int // who reads it, and the offer itself
 }
 
 func (t *tickets) init(p *Plane) {
 	t.open = map[[16]byte]*offer{}
 	p.handlers[methodTicket] = t.serve
+}
+
+// leave ends a use of an offer.
+func (t *tickets) leave(o *offer) {
+	t.mu.Lock()
+	o.uses--
+	last := o.uses == 0
+	t.mu.Unlock()
+	if last && o.released != nil {
+		o.released()
+	}
 }
 
 // Offer lets whoever has the ticket fetch data, any number of times, until
@@ -47,10 +57,9 @@ func (p *Plane) Offer(what string, data [][]byte, released func()) (t Ticket, wi
 	for _, b := range data {
 		t.Size += int64(len(b))
 	}
-	o := &offer{what: what, data: data, withdraw: released}
 	p.tickets.mu.Lock()
-	p.tickets.open[t.ID] = o
-	p.tickets.mu.Unlock()
+	defer p.tickets.mu.Unlock()
+	p.tickets.open[t.ID] = &offer{what, data, released, 1}
 	return t, func() { p.tickets.close(t.ID) }
 }
 
@@ -65,13 +74,9 @@ func (t *tickets) close(id [16]byte) {
 	t.mu.Lock()
 	o := t.open[id]
 	delete(t.open, id)
-	last := o != nil && o.reading == 0
-	if o != nil {
-		o.gone = true
-	}
 	t.mu.Unlock()
-	if last && o.withdraw != nil {
-		o.withdraw()
+	if o != nil { // it was not withdrawn before
+		t.leave(o)
 	}
 }
 
@@ -90,16 +95,8 @@ func (t *tickets) serve(_ context.Context, r *Request) (Reply, error) {
 	if !ok {
 		return Reply{}, fmt.Errorf("bytes [%d, %d+%d) of a ticket are beyond its end", from, from, n)
 	}
-	o.reading++
-	return Reply{what: o.what, Data: part, Release: func() {
-		t.mu.Lock()
-		o.reading--
-		last := o.gone && o.reading == 0
-		t.mu.Unlock()
-		if last && o.withdraw != nil {
-			o.withdraw()
-		}
-	}}, nil
+	o.uses++
+	return Reply{what: o.what, Data: part, Release: func() { t.leave(o) }}, nil
 }
 
 // cut returns bytes [from, from+n) of data; false: there are not so many.

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -97,43 +98,15 @@ func template(name string, valid time.Duration) (*x509.Certificate, error) {
 
 // LoadAuthority reads what Save wrote.
 func LoadAuthority(dir string) (*Authority, error) {
-	cert, err := readCert(filepath.Join(dir, AuthorityCert))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityCert), filepath.Join(dir, AuthorityKey))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("transport: the authority in %s: %w", dir, err)
 	}
-	path := filepath.Join(dir, AuthorityKey)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("transport: the authority's key: %w", err)
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("transport: %s holds no ECDSA key", filepath.Join(dir, AuthorityKey))
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("transport: %s holds no PEM block", path)
-	}
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("transport: %s: %w", path, err)
-	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("transport: %s does not belong to %s", path, filepath.Join(dir, AuthorityCert))
-	}
-	return &Authority{cert, key}, nil
-}
-
-func readCert(path string) (*x509.Certificate, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("transport: %w", err)
-	}
-	block, _ := pem.Decode(b)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("transport: %s does not begin with a PEM certificate", path)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("transport: %s: %w", path, err)
-	}
-	return c, nil
+	return &Authority{pair.Leaf, key}, nil
 }
 
 // Save writes ca.crt and ca.key to dir. The key needs to be on no node: keep it

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -20,7 +21,7 @@ const waiting = 512
 // full, one of them, by chance, makes room for the next: so a flood of strangers, which
 // stay, keeps out nobody who is quick to show a certificate.
 func limitListener(l net.Listener, n int) *limited {
-	return &limited{Listener: l, most: n}
+	return &limited{Listener: l, most: n, by: map[string]int{}}
 }
 
 type limited struct {
@@ -30,6 +31,7 @@ type limited struct {
 	mu      sync.Mutex
 	waiting []*waitingConn
 	in      int
+	by      map[string]int // of those that are in, how many have a certificate
 }
 
 func (l *limited) Accept() (net.Conn, error) {
@@ -58,8 +60,9 @@ func (l *limited) Accept() (net.Conn, error) {
 type waitingConn struct {
 	net.Conn
 	l  *limited
-	at int  // among those that wait; -1: it does not
-	in bool // it counts
+	at int    // among those that wait; -1: it does not
+	in bool   // it counts,
+	by string // and whose it is
 }
 
 // stopWaiting takes it from those that wait. The listener's lock is held.
@@ -73,16 +76,21 @@ func (c *waitingConn) stopWaiting() {
 // errFull is what a connection beyond the limit ends with.
 var errFull = errors.New("transport: there are too many connections")
 
-// admit lets a connection in that has authenticated.
-func (c *waitingConn) admit() error {
-	c.l.mu.Lock()
-	defer c.l.mu.Unlock()
-	if c.at < 0 || c.l.in == c.l.most {
+// admit lets a connection in that has authenticated, if its node has fewer than most.
+func (c *waitingConn) admit(node string, most int) error {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.by[node] >= most:
+		return fmt.Errorf("transport: node %.80q has %d connections already", node, most)
+	case c.at < 0 || l.in == l.most:
 		return errFull
 	}
 	c.stopWaiting()
-	c.l.in++
-	c.in = true
+	l.in++
+	l.by[node]++
+	c.in, c.by = true, node
 	return nil
 }
 
@@ -95,20 +103,11 @@ func (c *waitingConn) Close() error {
 	if c.in {
 		c.in = false
 		c.l.in--
+		if c.l.by[c.by]--; c.l.by[c.by] == 0 {
+			delete(c.l.by, c.by)
+		}
 	}
 	c.l.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// limitedConn calls back once when it is closed.
-type limitedConn struct {
-	net.Conn
-	once sync.Once
-	back func()
-}
-
-func (c *limitedConn) Close() error {
-	c.once.Do(c.back)
 	return c.Conn.Close()
 }
 
@@ -119,7 +118,7 @@ type open struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (o open) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := admit(conn); err != nil {
+	if err := conn.(*waitingConn).admit("", math.MaxInt); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return o.TransportCredentials.ServerHandshake(conn)
@@ -128,15 +127,12 @@ func (o open) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, er
 // Clone implements credentials.TransportCredentials.
 func (o open) Clone() credentials.TransportCredentials { return open{o.TransportCredentials.Clone()} }
 
-func admit(conn net.Conn) error { return conn.(*waitingConn).admit() }
-
 // counted lets each node have a few connections at a time, so that one of them
 // cannot take all that there are.
 type counted struct {
 	credentials.TransportCredentials
 	log  *slog.Logger
 	most int
-	have *counts
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -148,16 +144,14 @@ func (c *counted) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 	name, ok := NodeName(info)
 	if !ok {
 		err = errors.New("transport: no certificate")
-	} else if !c.have.add(name, c.most) {
-		err = fmt.Errorf("transport: node %.80q has %d connections already", name, c.most)
-	} else if err = admit(conn); err != nil {
-		c.have.remove(name)
+	} else {
+		err = conn.(*waitingConn).admit(name, c.most)
 	}
 	if err != nil {
 		c.log.Warn("refused a connection", "error", err)
 		return nil, nil, errors.Join(err, secured.Close())
 	}
-	return &limitedConn{Conn: secured, back: func() { c.have.remove(name) }}, info, nil
+	return secured, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -112,39 +112,20 @@ func (k *Reloader) read() error {
 	return nil
 }
 
-// config returns the configuration of the next handshake, as either side.
-func (k *Reloader) config() *tls.Config {
+// Client returns the configuration of one connection to host, or, of either side, from it: who connects must have a
+// certificate by the cluster's authority. A connection made later should ask again.
+func (k *Reloader) Client(host string) *tls.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.refresh()
 	return &tls.Config{
 		Certificates: []tls.Certificate{*k.cert},
-		RootCAs:      k.roots, ClientCAs: k.roots,
+		ServerName:   host, RootCAs: k.roots, ClientCAs: k.roots,
 		ClientAuth: tls.RequireAndVerifyClientCert,
 		MinVersion: tls.VersionTLS13,
 		// A resumed session would outlive the certificate that it began with.
 		SessionTicketsDisabled: true,
 	}
-}
-
-// Server returns the configuration of a listener: it asks every client for a
-// certificate of the cluster's authority.
-func (k *Reloader) Server() *tls.Config {
-	c := k.config()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := k.config()
-		now.NextProtos = c.NextProtos
-		return now, nil
-	}
-	return c
-}
-
-// Client returns the configuration of one connection to host. A connection
-// made later should ask again.
-func (k *Reloader) Client(host string) *tls.Config {
-	c := k.config()
-	c.ServerName = host
-	return c
 }
 
 // Credentials returns k for gRPC, both sides.

@@ -15,12 +15,12 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,7 +33,7 @@ import (
 )
 
 // Options of a server and of connections to others. Codec and the sizes must be set;
-// a DialTimeout or ping of 0 means the default.
+// a time of 0 means the default.
 type Options struct {
 	// Certs gives mutual TLS; nil: plaintext, which a server speaks on loopback
 	// only, or when AllowPlaintext.
@@ -48,23 +48,19 @@ type Options struct {
 	Connections int // that a server has open
 	PerNode     int // of those, with one certificate
 
-	DialTimeout  time.Duration // 5 s
-	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
-	PingTimeout  time.Duration // 5 s
+	DialTimeout time.Duration // 5 s
+	PingTimeout time.Duration // 5 s
 
 	Logger *slog.Logger
 }
 
 func (o *Options) fill() {
-	for x, v := range map[*time.Duration]time.Duration{&o.DialTimeout: 5 * time.Second, &o.PingInterval: 10 * time.Second, &o.PingTimeout: 5 * time.Second} {
-		if *x == 0 {
-			*x = v
-		}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.DialTimeout, o.PingTimeout = cmp.Or(o.DialTimeout, 5*time.Second), cmp.Or(o.PingTimeout, 5*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
+
+// pinging is how often idle connections are pinged: the least that gRPC allows.
+const pinging = 10 * time.Second
 
 // Server serves services on a port.
 type Server struct {
@@ -91,8 +87,8 @@ func Listen(address string, o Options, services ...*grpc.ServiceDesc) (*Server, 
 		grpc.InitialWindowSize(int32(o.Window)), grpc.InitialConnWindowSize(int32(o.Window)),
 		grpc.ReadBufferSize(o.Buffer), grpc.WriteBufferSize(o.Buffer),
 		grpc.MaxConcurrentStreams(uint32(o.Streams)), grpc.MaxHeaderListSize(8 << 10), grpc.ConnectionTimeout(o.DialTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.PingInterval, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.PingInterval / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pinging, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pinging / 2, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	}
 	guarded, creds := Guard(l, o)
@@ -145,7 +141,7 @@ func Dial(address string, o Options) (*grpc.ClientConn, error) {
 		grpc.WithReadBufferSize(o.Buffer), grpc.WithWriteBufferSize(o.Buffer),
 		grpc.WithMaxHeaderListSize(8<<10), grpc.WithDisableRetry(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: o.DialTimeout}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.PingInterval, Timeout: o.PingTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pinging, Timeout: o.PingTimeout}),
 		grpc.WithTransportCredentials(o.credentials(false)),
 	)
 }
@@ -157,7 +153,7 @@ func (o *Options) credentials(server bool) credentials.TransportCredentials {
 	case o.Certs == nil:
 		return insecure.NewCredentials()
 	case server:
-		return &counted{TransportCredentials: o.Certs.Credentials(), log: o.Logger, most: o.PerNode, have: &counts{by: map[string]int{}}}
+		return &counted{TransportCredentials: o.Certs.Credentials(), log: o.Logger, most: o.PerNode}
 	default:
 		return o.Certs.Credentials()
 	}
@@ -186,28 +182,4 @@ func CheckName(ctx context.Context, k *Reloader, says string) error {
 		return fmt.Errorf("node %s has the certificate of %.80q", says, name)
 	}
 	return nil
-}
-
-// counts are the connections of each certificate.
-type counts struct {
-	mu sync.Mutex
-	by map[string]int
-}
-
-func (c *counts) add(name string, most int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.by[name] >= most {
-		return false
-	}
-	c.by[name]++
-	return true
-}
-
-func (c *counts) remove(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.by[name]--; c.by[name] == 0 {
-		delete(c.by, name)
-	}
 }

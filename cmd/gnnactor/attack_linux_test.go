@@ -67,7 +67,7 @@ func callHandshake(args []string, stdout io.Writer) error {
 	}
 	for _, pair := range [][2]*transport.Reloader{{a, b}, {b, a}} {
 		here, there := net.Pipe()
-		server, client := tls.Server(here, pair[0].Server()), tls.Client(there, pair[1].Client("127.0.0.1"))
+		server, client := tls.Server(here, pair[0].Client("")), tls.Client(there, pair[1].Client("127.0.0.1"))
 		done := make(chan error, 1)
 		go func() {
 			done <- server.Handshake()
