@@ -137,6 +137,26 @@ func TestTwoAreDrawnElsewhere(t *testing.T) {
 	}
 }
 
+// A stage that is drained takes its jobs back, and nothing else.
+func TestDrainedStageTakesNothing(t *testing.T) {
+	p, self, _ := byHand(t)
+	s := &sampler{base: base{post: p, self: self, jobs: 1}}
+	by := &shell{base: s.common(), stage: s}
+	idle := make(chan struct{})
+	by.dispatch(&messages.Drain{Idle: idle}, self)
+	by.drained()
+	select {
+	case <-idle:
+		t.Error("it is idle while it has a job")
+	default:
+	}
+	by.dispatch(&messages.Credit{N: 1}, self)
+	by.dispatch(&done{res: new(messages.Seeds)}, self)
+	if by.drained(); s.free != 0 || len(s.due) != 0 || s.local == nil {
+		t.Errorf("it has %d credits, and %d that wait", s.free, len(s.due))
+	}
+}
+
 // What is left in an outbox is taken at once, in order.
 func TestOutboxRest(t *testing.T) {
 	o := newOutbox()

@@ -62,25 +62,32 @@ func (m *Member) announce(ctx context.Context, mine int64) (int64, error) {
 		return 0, fmt.Errorf("membership: announce: %w", context.Cause(ctx))
 	}
 	defer func() { <-m.announced.turn }()
-	if m.announced.written >= mine {
-		return m.announced.revision, nil // somebody else's write had it
+	if m.announced.written < mine { // else somebody else's write had it
+		if err := m.writePlace(ctx); errors.Is(err, ErrLeaseGone) {
+			return 0, fmt.Errorf("%w: %w", ErrFenced, err)
+		} else if err != nil {
+			return 0, err
+		}
 	}
+	return m.announced.revision, nil
+}
+
+// writePlace writes the newest of what this node says to the place that it has, with other changes; ErrFenced: it has it no more.
+// It is for who has the turn to write.
+func (m *Member) writePlace(ctx context.Context, also ...Change) error {
 	m.mu.Lock()
 	info, number := m.info, m.announced.newest
 	m.mu.Unlock()
 	value, err := json.Marshal(&info)
 	if err != nil {
-		return 0, fmt.Errorf("membership: %w", err)
+		return fmt.Errorf("membership: %w", err)
 	}
-	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value}})
-	switch {
-	case errors.Is(err, ErrLeaseGone):
-		return 0, fmt.Errorf("%w: %w", ErrFenced, err)
-	case err != nil:
-		return 0, err
-	case !ok:
-		return 0, ErrFenced
+	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, append(also, Change{Key: m.key(), Value: value}))
+	if err == nil && !ok {
+		err = ErrFenced
 	}
-	m.announced.written, m.announced.revision = number, revision
-	return revision, nil
+	if err == nil {
+		m.announced.written, m.announced.revision = number, revision
+	}
+	return err
 }

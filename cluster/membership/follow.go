@@ -23,10 +23,8 @@ func (m *Member) follow() {
 
 // pause waits; false: the membership is over.
 func (m *Member) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-m.ctx.Done():
 		return false
@@ -79,8 +77,6 @@ func (m *Member) check(ctx context.Context, late context.CancelCauseFunc) {
 
 // list reads the view and reports whether it was new.
 func (m *Member) list(ctx context.Context) (changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.Patience())
-	defer cancel()
 	sent := m.now()
 	now, revision, err := m.all(ctx)
 	if err != nil {
@@ -192,9 +188,7 @@ func (m *Member) bid() bool {
 	if !m.MayDecide() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
-	defer cancel()
-	_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
+	_, _, err := m.store.Commit(m.ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
 		[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.held()}})
 	if err != nil {
 		m.cfg.Logger.Warn("election", "error", err)

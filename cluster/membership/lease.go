@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -128,23 +127,13 @@ func (m *Member) comeBack(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-m.announced.turn }()
-	m.mu.Lock()
-	info, number := m.info, m.announced.newest
-	m.mu.Unlock()
-	value, err := json.Marshal(&info)
-	if err != nil {
-		return fmt.Errorf("membership: %w", err)
-	}
 	// The place is written, too: who counts how long this node was away sees it.
-	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}},
-		[]Change{{Key: m.key(), Value: value}, {Key: m.aliveKey(m.cfg.Info.Node), Value: []byte(info.Home), Lease: lease}})
-	if err != nil {
-		return fmt.Errorf("membership: back with a new lease: %v", err) // that it has ended is not of the one that this node had
+	err = m.writePlace(ctx, Change{Key: m.aliveKey(m.cfg.Info.Node), Value: []byte(m.cfg.Info.Home), Lease: lease})
+	if errors.Is(err, ErrLeaseGone) {
+		return fmt.Errorf("membership: the new lease: %v", err) // and not the one that this node had
+	} else if err != nil {
+		return err
 	}
-	if !ok {
-		return ErrFenced
-	}
-	m.announced.written, m.announced.revision = number, revision
 	m.mu.Lock()
 	m.lease, m.spare = lease, 0
 	m.mu.Unlock()

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,21 +152,11 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 			return nil, err
 		}
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = 3 * time.Second
-	}
-	if cfg.Outage == 0 {
-		cfg.Outage = DefaultOutage
-	}
-	cfg.Outage = max(cfg.Outage, 0)
-	if cfg.Leaving == 0 {
-		cfg.Leaving = leaving
-	}
+	cfg.TTL, cfg.Leaving = cmp.Or(cfg.TTL, 3*time.Second), cmp.Or(cfg.Leaving, leaving)
+	cfg.Outage = max(cmp.Or(cfg.Outage, DefaultOutage), 0)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.TTL < time.Second {
 		return nil, fmt.Errorf("membership: a lease of %v; the least is 1s", cfg.TTL)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	began := time.Now()
 	lease, err := store.Grant(ctx, cfg.TTL)

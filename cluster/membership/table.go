@@ -140,9 +140,7 @@ func (m *Member) Until(ctx context.Context, what func(*View) bool) (*View, error
 func (m *Member) Wait(ctx context.Context, changed <-chan struct{}, limit time.Duration) error {
 	var over <-chan time.Time
 	if limit > 0 {
-		t := time.NewTimer(limit)
-		defer t.Stop()
-		over = t.C
+		over = time.After(limit)
 	}
 	select {
 	case <-changed:
