@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -130,9 +131,7 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.MoveSampler == nil {
 		o.MoveSampler = new(scheduler.Balancer).Move
 	}

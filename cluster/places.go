@@ -78,18 +78,14 @@ func (n *Node) keepPlaces(ctx context.Context) {
 		} else if time.Since(since) > unsettled {
 			wait = 0
 		}
-		quiet := time.NewTimer(wait)
 		select {
 		case <-changed:
-			quiet.Stop()
 			continue
-		case <-quiet.C:
+		case <-time.After(wait):
 			since = time.Time{}
 		case <-n.Member.Lost():
-			quiet.Stop()
 			return
 		case <-ctx.Done():
-			quiet.Stop()
 			return
 		}
 		if n.Member.Leads(v) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -114,10 +116,7 @@ func (p *Plane) spawn(id, kind, identity string) {
 // asked before is answered.
 func (p *Plane) Settle() {
 	p.mu.Lock()
-	var ids []string
-	for id := range p.actors {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(p.actors))
 	p.mu.Unlock()
 	for _, id := range ids {
 		kind, identity, _ := strings.Cut(id, "/")

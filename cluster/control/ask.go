@@ -87,11 +87,9 @@ func (p *Plane) Request(ctx context.Context, kind, identity string, body []byte)
 		if !errors.Is(err, ErrElsewhere) && !errors.Is(err, ErrPeerGone) {
 			return b, err
 		}
-		pause := time.NewTimer(wait)
 		select {
-		case <-pause.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			pause.Stop()
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

@@ -20,6 +20,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,12 +126,8 @@ const (
 
 // Listen opens a plane.
 func Listen(o Options) (*Plane, error) {
-	if o.Resend == 0 {
-		o.Resend = 50 * time.Millisecond
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Resend = cmp.Or(o.Resend, 50*time.Millisecond)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Place == nil {
 		o.Place = func(_, identity string) string { return identity }
 	}
@@ -232,11 +229,12 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 	p.provider.update(members)
 }
 
-// drop forgets a peer; the lock is held.
+// drop forgets a peer, and ends what it was asked; the lock is held.
 func (p *Plane) drop(node string, err error) {
-	pr := p.peers[node]
-	delete(p.peers, node)
-	pr.cancel()
+	if pr := p.peers[node]; pr != nil { // else it is this node
+		delete(p.peers, node)
+		pr.cancel()
+	}
 	for id, a := range p.asks {
 		if a.node == node {
 			delete(p.asks, id)
@@ -262,10 +260,7 @@ func (p *Plane) Close() {
 	for node := range p.peers {
 		p.drop(node, ErrClosed)
 	}
-	for id, a := range p.asks { // of this node's own actors
-		delete(p.asks, id)
-		a.reply <- result{err: ErrClosed}
-	}
+	p.drop(p.o.Node, ErrClosed)
 	p.mu.Unlock()
 	p.cancel()
 	p.server.Close()

@@ -41,24 +41,13 @@ func (p *Plane) send(ctx context.Context, pr *peer, m *message) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	limit := time.NewTimer(unanswered)
-	defer limit.Stop()
 	select {
 	case err := <-m.acked:
 		return err
-	case <-limit.C:
+	case <-time.After(unanswered):
 		return errUnanswered
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// acknowledge tells the sender of a message what became of it.
-func (p *Plane) acknowledge(pr *peer, of number, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := pr.waiting[of]; w != nil {
-		tell(w, err)
 	}
 }
 
@@ -107,11 +96,9 @@ func (p *Plane) link(pr *peer) {
 			p.o.Logger.Debug("control plane connection ended", "node", pr.node, "error", err)
 		}
 		p.lost(pr, fmt.Errorf("%w: %w", errBroken, err))
-		pause := time.NewTimer(p.o.Resend)
 		select {
-		case <-pause.C:
+		case <-time.After(p.o.Resend):
 		case <-pr.ctx.Done():
-			pause.Stop()
 			return
 		}
 	}
@@ -196,11 +183,9 @@ func (p *Plane) connect(ctx context.Context, cc *grpc.ClientConn, pr *peer) (grp
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, transport.MetaVersion, transport.WireVersion))
 	limit := time.AfterFunc(dialing, cancel) // a stream has no deadline of its own to open
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+remotingService+"/"+remotingStream)
-	if err != nil {
-		cancel()
-		return nil, err
+	if err == nil {
+		err = p.greet(stream, pr)
 	}
-	err = p.greet(stream, pr)
 	if !limit.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}

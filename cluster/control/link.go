@@ -225,16 +225,13 @@ func (p *Plane) sendUntilAcked(pr *peer, m *message) bool {
 			return err == nil
 		}
 		p.o.Logger.Debug("control message not delivered yet", "node", pr.node, "error", err)
-		pause := time.NewTimer(wait)
 		select {
-		case <-pause.C:
+		case <-time.After(wait):
 		case err := <-m.acked: // late
-			pause.Stop()
 			if err == nil {
 				return true
 			}
 		case <-pr.ctx.Done():
-			pause.Stop()
 			return false
 		}
 	}
@@ -254,58 +251,10 @@ func (p *Plane) receive(from string, in *message) error {
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	pr := p.peers[from]
+	pr, a, err := p.take(from, in, m)
 	switch {
-	case p.closed:
-		err = ErrClosed
-	case m.To != p.o.Epoch || m.To == 0:
-		err = errOther
-	case pr == nil || pr.Epoch != m.From:
-		err = errStranger
-	}
-	if err != nil {
-		p.mu.Unlock()
-		return err
-	}
-	if m.Type == kindTaken && m.Link != pr.number || m.Type != kindTaken && m.Link < pr.heard.link { // nobody waits for it any more
-		p.mu.Unlock()
-		return nil
-	}
-	if m.Type == kindTaken {
-		p.mu.Unlock()
-		if m.Err != "" {
-			err = fmt.Errorf("node %s: %s", from, m.Err)
-		}
-		p.acknowledge(pr, number{m.Of, m.Seq}, err)
-		return nil
-	}
-	if m.Link > pr.heard.link {
-		pr.heard.link, pr.heard.taken = m.Link, [kindTaken]taken{}
-	}
-	first := false
-	taken := &pr.heard.taken[m.Type]
-	switch {
-	case m.Seq > taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && !taken.has(m.Seq):
-		err = errBusy
-	default:
-		first = taken.add(m.Seq)
-	}
-	p.sayTaken(pr, in, m.Link, number{m.Type, m.Seq}, err)
-	if first && m.Type == kindRequest {
-		pr.busy++
-	}
-	p.mu.Unlock()
-	switch {
-	case !first:
-		return err
+	case pr == nil || m.Type == kindReply && (a == nil || a.node != from): // nobody waits, or not for this node
 	case m.Type == kindReply:
-		p.mu.Lock()
-		a := p.asks[m.Ask]
-		p.mu.Unlock()
-		if a == nil || a.node != from {
-			break // nobody waits, or not for this node
-		}
 		r := &reply{ask: m.Ask, body: m.Body}
 		switch {
 		case m.Elsewhere:
@@ -318,7 +267,49 @@ func (p *Plane) receive(from string, in *message) error {
 		sender := actor.NewPID(p.pidAddress(from), in.sender)
 		p.give(in.target, sender, &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr})
 	}
-	return nil
+	return err
+}
+
+// take takes a request or a reply from a peer, of which it also returns the ask; nil: nothing is left to be done.
+func (p *Plane) take(from string, in *message, m *envelope) (*peer, *ask, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pr := p.peers[from]
+	var err error
+	switch {
+	case p.closed:
+		return nil, nil, ErrClosed
+	case m.To != p.o.Epoch || m.To == 0:
+		return nil, nil, errOther
+	case pr == nil || pr.Epoch != m.From:
+		return nil, nil, errStranger
+	case m.Type == kindTaken:
+		if m.Err != "" {
+			err = fmt.Errorf("node %s: %s", from, m.Err)
+		}
+		if w := pr.waiting[number{m.Of, m.Seq}]; w != nil && m.Link == pr.number { // else nobody waits for it any more
+			tell(w, err)
+		}
+		return nil, nil, nil
+	case m.Link < pr.heard.link: // nor for this
+		return nil, nil, nil
+	case m.Link > pr.heard.link:
+		pr.heard.link, pr.heard.taken = m.Link, [kindTaken]taken{}
+	}
+	first, taken := false, &pr.heard.taken[m.Type]
+	if m.Seq > taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && !taken.has(m.Seq) {
+		err = errBusy
+	} else {
+		first = taken.add(m.Seq)
+	}
+	p.sayTaken(pr, in, m.Link, number{m.Type, m.Seq}, err)
+	if !first {
+		return nil, nil, err
+	}
+	if m.Type == kindRequest {
+		pr.busy++
+	}
+	return pr, p.asks[m.Ask], nil
 }
 
 // sayTaken tells a peer what became of its message; the lock is held.

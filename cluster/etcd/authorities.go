@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -58,15 +59,10 @@ func (s *Server) Turn(ctx context.Context) error {
 		if taken {
 			return nil
 		}
-		pause := time.NewTimer(turn / 10)
 		select {
-		case <-pause.C:
+		case <-time.After(turn / 10):
 		case <-ctx.Done():
-			pause.Stop()
-			if err == nil {
-				err = ctx.Err()
-			}
-			return fmt.Errorf("etcd: wait for the store's other servers: %w", err)
+			return fmt.Errorf("etcd: wait for the store's other servers: %w", cmp.Or(err, ctx.Err()))
 		}
 	}
 }

@@ -23,9 +23,6 @@ type logger struct {
 }
 
 func newLogger(log *slog.Logger, e *ended) *zap.Logger {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	return zap.New(&logger{zapcore.WarnLevel, log.With("by", "etcd"), e}, zap.WithFatalHook(e), zap.WithPanicHook(e))
 }
 

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,7 @@ var ErrInUse = errors.New("etcd: another store runs in the directory")
 var errTaken = errors.New("etcd: a port that was free has been taken")
 
 func serve(ctx context.Context, o Options) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{node: o.Node, outdated: make(chan struct{}), log: o.Logger, ended: &ended{done: make(chan struct{})}}
 	var reloader *transport.Reloader
 	if o.Certs != nil {
@@ -144,12 +143,8 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = o.Node, o.Dir
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(o.Logger, s.ended))
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 50 * time.Millisecond
-	}
-	if o.Election == 0 {
-		o.Election = 10 * o.Heartbeat
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 50*time.Millisecond)
+	o.Election = cmp.Or(o.Election, 10*o.Heartbeat)
 	cfg.TickMs, cfg.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "5m"
 	cfg.QuotaBackendBytes = quota

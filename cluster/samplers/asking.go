@@ -270,7 +270,7 @@ func (r *Remote) start(f func()) {
 func (r *Remote) answers(v *membership.View, node string) bool {
 	m, in := v.Member(node)
 	p := r.peers[node]
-	return node == r.node && r.local || in && slices.Contains(m.Kinds, Kind) && !r.shuns(node) && (p == nil || p.ctx.Err() == nil)
+	return node == r.node && r.local || in && slices.Contains(m.Kinds, Kind) && !r.shuns(node) && (p == nil || p.Err() == nil)
 }
 
 // another returns a node to ask in place of those that failed; "": there is none.
@@ -339,10 +339,8 @@ func (r *Remote) move(i int, to string) {
 
 // rest waits; false: ctx has ended.
 func (r *Remote) rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -355,15 +353,10 @@ func (r *Remote) ready(ctx context.Context, i int, node string) error {
 	if err != nil {
 		return err
 	}
-	p := r.peer(node)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
-	_, err = r.o.Control.AskAt(ctx, node, Kind, Name(r.node, i), body)
-	if gone := context.Cause(p.ctx); err != nil && gone != nil {
-		return gone
-	}
-	return err
+	return r.while(ctx, node, func(ctx context.Context) error {
+		_, err := r.o.Control.AskAt(ctx, node, Kind, Name(r.node, i), body)
+		return err
+	})
 }
 
 // shunned is a node that did not do what it was asked for.

@@ -1,6 +1,7 @@
 package samplers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type Remote struct {
 	answer func(ctx context.Context, sampler int, node string) error // ready; likewise
 
 	mu      sync.Mutex
-	peers   map[string]*peer
+	peers   map[string]context.Context
 	at      map[int]string      // where each is asked
 	since   map[int]time.Time   // and since when
 	next    map[int]string      // the place that each moves to, which has not answered yet
@@ -61,10 +62,8 @@ func NewRemote(o Options, local bool) *Remote {
 }
 
 func newRemote(o Options, node string, local bool) *Remote {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	r := &Remote{o: o, node: node, local: local, at: map[int]string{}, since: map[int]time.Time{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	r := &Remote{o: o, node: node, local: local, at: map[int]string{}, since: map[int]time.Time{}, next: map[int]string{}, peers: map[string]context.Context{}, shunned: map[string]*shunned{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -77,29 +76,34 @@ func (r *Remote) Close() {
 	r.tasks.Wait()
 }
 
-// peer is a node that samplers are asked at. It is watched: the question is answered when the node ends, and who asks
-// hears at once when its connection breaks, as those of the control plane, which are made anew, do not tell.
-type peer struct {
-	ctx    context.Context // ends when the node does not answer any more
-	cancel context.CancelCauseFunc
-}
-
-// peer returns a node, which is watched from now on.
-func (r *Remote) peer(node string) *peer {
+// peer returns what ends when a node does not answer any more, for why. The node is watched from now on: the question is
+// answered when it ends, and who asks hears at once when its connection breaks, as those of the control plane, which are made anew, do not tell.
+func (r *Remote) peer(node string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[node]
-	if p != nil && p.ctx.Err() == nil {
+	if p := r.peers[node]; p != nil && p.Err() == nil {
 		return p
 	}
-	p = new(peer)
-	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
+	p, gone := context.WithCancelCause(r.ctx)
 	r.peers[node] = p
 	r.start(func() {
-		_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: dataplane.MethodWatch})
-		p.cancel(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
+		_, err := r.o.Plane.Ask(p, dataplane.Call{Node: node, Method: dataplane.MethodWatch})
+		gone(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
 	})
 	return p
+}
+
+// while calls f, which asks a node, for no longer than that answers; if it does not any more, that is the error.
+func (r *Remote) while(ctx context.Context, node string, f func(context.Context) error) error {
+	p := r.peer(node)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p, func() { cancel(context.Cause(p)) })()
+	err := f(ctx)
+	if gone := context.Cause(p); err != nil && gone != nil {
+		return gone
+	}
+	return err
 }
 
 // Ready says how many samplers this trainer has, of which graph, whose sizes alone are read, and
@@ -143,48 +147,40 @@ func moved(err error) bool {
 
 // draw asks a node for what d is.
 func (r *Remote) draw(ctx context.Context, d *drawing, at string) error {
-	p := r.peer(at)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
-	reply, err := r.o.Control.AskAt(ctx, at, Kind, Name(r.node, d.i), d.body)
-	if err != nil {
-		if gone := context.Cause(p.ctx); gone != nil {
-			return gone
+	return r.while(ctx, at, func(ctx context.Context) error {
+		reply, err := r.o.Control.AskAt(ctx, at, Kind, Name(r.node, d.i), d.body)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	ticket, err := ticketOf(reply, at)
-	if err != nil {
-		return err
-	}
-	buf, _ := r.free.Get().(*[]byte)
-	if buf == nil {
-		buf = new([]byte)
-	}
-	defer r.free.Put(buf)
-	data, err := r.o.Plane.Fetch(ctx, ticket, (*buf)[:cap(*buf)])
-	if gone := context.Cause(p.ctx); err != nil && gone != nil {
-		return gone
-	}
-	var there *dataplane.RemoteError
-	if errors.As(err, &there) { // it was withdrawn
-		return fmt.Errorf("%w: %w", dataplane.ErrTicket, err)
-	}
-	if err != nil {
-		return err
-	}
-	*buf = data
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.b == nil { // another node was first
+		ticket, err := ticketOf(reply, at)
+		if err != nil {
+			return err
+		}
+		buf, _ := r.free.Get().(*[]byte)
+		if buf == nil {
+			buf = new([]byte)
+		}
+		defer r.free.Put(buf)
+		data, err := r.o.Plane.Fetch(ctx, ticket, (*buf)[:cap(*buf)])
+		var there *dataplane.RemoteError
+		if errors.As(err, &there) { // it was withdrawn
+			return fmt.Errorf("%w: %w", dataplane.ErrTicket, err)
+		}
+		if err != nil {
+			return err
+		}
+		*buf = data
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.b == nil { // another node was first
+			return nil
+		}
+		if err := read(d.b, d.m, data, r.graph.Load()); err != nil {
+			return err
+		}
+		d.b, d.by, d.size = nil, at, len(data)
 		return nil
-	}
-	if err := read(d.b, d.m, data, r.graph.Load()); err != nil {
-		return err
-	}
-	d.b, d.by, d.size = nil, at, len(data)
-	return nil
+	})
 }
 
 // Nodes returns those that sample, but for this one.

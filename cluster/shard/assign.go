@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -28,12 +29,16 @@ func assign(shards, replicas int, nodes []string, has func(node string, shard in
 	turn := make([]int, shards)
 	rare := make([]int, shards) // how many nodes have it, but for none
 	for s := range turn {
-		turn[s], rare[s] = s, len(nodes)
-		if n := count(nodes, func(n string) bool { return has(n, s) }); n > 0 {
-			rare[s] = n
+		turn[s] = s
+		for _, n := range nodes {
+			if has(n, s) {
+				rare[s]++
+			}
 		}
+		rare[s] = cmp.Or(rare[s], len(nodes))
 	}
 	slices.SortStableFunc(turn, func(a, b int) int { return rare[a] - rare[b] })
+	full := func(n string) int { return min(load[n]/most, 1) }
 	for _, s := range turn {
 		order := slices.Clone(nodes)
 		score := make(map[string]uint64, len(nodes))
@@ -43,16 +48,7 @@ func assign(shards, replicas int, nodes []string, has func(node string, shard in
 			}
 		}
 		slices.SortFunc(order, func(a, b string) int {
-			fullA, fullB := load[a] >= most, load[b] >= most
-			switch {
-			case fullA != fullB && fullA:
-				return 1
-			case fullA != fullB:
-				return -1
-			case score[a] > score[b] || score[a] == score[b] && a < b:
-				return -1
-			}
-			return 1
+			return cmp.Or(full(a)-full(b), cmp.Compare(score[b], score[a]), cmp.Compare(a, b))
 		})
 		all[s] = order[:replicas:replicas]
 		for _, n := range all[s] {
@@ -60,15 +56,6 @@ func assign(shards, replicas int, nodes []string, has func(node string, shard in
 		}
 	}
 	return all
-}
-
-func count(nodes []string, is func(string) bool) (n int) {
-	for _, x := range nodes {
-		if is(x) {
-			n++
-		}
-	}
-	return n
 }
 
 // weight is how much a shard prefers a node.

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,9 +87,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	if o.Replicas < 1 {
 		return nil, fmt.Errorf("shard: %d replicas; there must be at least 1", o.Replicas)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	server := NewServer(o.Plane, o.Map, o.Layout)
 	server.Source(o.All)
 	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind, known: map[string]int64{}}

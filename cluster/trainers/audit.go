@@ -83,9 +83,7 @@ const maxQueue = 1 << 16
 // on the run that are there already are taken to be known to this node's state. The
 // caller must call Close.
 func startAuditor(o auditOptions) *auditor {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	a := &auditor{
 		o: o, run: xxhash.Sum64String(o.Identity), me: o.Plane.Node(),
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
@@ -269,10 +267,8 @@ func (a *auditor) settledAt(ctx context.Context, node string) error {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

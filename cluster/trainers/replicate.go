@@ -1,6 +1,7 @@
 package trainers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,19 +33,24 @@ func (t *Trainers) replicaNodes() (names []string) {
 		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, dataplane.ReplicaKind)
 	})
 	slices.SortStableFunc(all, func(a, b membership.Info) int {
-		if a.Drains() != b.Drains() {
-			if a.Drains() {
-				return 1
-			}
-			return -1
-		}
-		return int(min(max(a.Epoch-b.Epoch, -1), 1))
+		return cmp.Or(falseFirst(a.Drains(), b.Drains()), cmp.Compare(a.Epoch, b.Epoch))
 	})
 	for _, m := range all {
 		t.o.Plane.SetPeer(m.Node, m.Data)
 		names = append(names, m.Node)
 	}
 	return names
+}
+
+// falseFirst orders what is false before what is true.
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // Replicate implements training.Archive.
@@ -107,16 +113,7 @@ func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take
 	wg.Wait()
 	// Of those that are equally far the one that lies here is the nearest.
 	slices.SortFunc(all, func(a, b source) int {
-		if a.Step != b.Step {
-			return int(min(max(b.Step-a.Step, -1), 1))
-		}
-		if (a.node == me) != (b.node == me) {
-			if a.node == me {
-				return -1
-			}
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(b.Step, a.Step), falseFirst(a.node != me, b.node != me))
 	})
 	for _, s := range all {
 		err := take(s.Step, func(path string) error {

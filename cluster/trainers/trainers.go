@@ -47,6 +47,7 @@
 package trainers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,9 +135,7 @@ type Trainers struct {
 // Join readies this node's part. The others count on it from when it first
 // meets them, so that they do not wait for what it does until then.
 func Join(ctx context.Context, o Options) (*Trainers, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	v, _ := o.Member.View()
 	if n := len(candidates(v)); n >= o.MaxTrainers {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.MaxTrainers, n)
