@@ -32,16 +32,9 @@ type moved struct {
 // cause that wraps ErrStuck, after limit, or before when the store does not answer for
 // 5 s or nothing has moved for 8 s. over must be called; it waits.
 func (n *Node) WhileMoving(ctx context.Context, limit time.Duration) (moving context.Context, over func()) {
-	moving, end := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return watched(ctx, func(moving context.Context, end context.CancelCauseFunc) {
 		end(untilStuck(moving, limit, n.askStore, n.moved))
-	}()
-	return moving, func() {
-		end(context.Canceled)
-		<-done
-	}
+	})
 }
 
 func (n *Node) askStore(ctx context.Context) error {

@@ -16,10 +16,7 @@ var errNobodySamples = errors.New(samplers.Nobody)
 // untilNobodySamples returns a context that ends with an error of Options if the run cannot begin, as no node samples, and stop, which
 // ends it. Once the first group of trainers was there they wait for as long as it takes, as who samples may have died.
 func (s *Session) untilNobodySamples(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
+	return watched(ctx, func(ctx context.Context, end context.CancelCauseFunc) {
 		limit := 8 * s.node.Member.Patience() // two leases: nodes that are started together come in any order
 		for since := time.Now(); ; {
 			v, changed := s.node.Member.View()
@@ -27,18 +24,14 @@ func (s *Session) untilNobodySamples(ctx context.Context) (_ context.Context, st
 			if !s.nobodySamples(v) {
 				since = time.Now()
 			} else if left = limit - time.Since(since); left <= 0 {
-				cancel(optionsf("the run cannot begin: %w, before those that train or at most %v after the last of the %d that its first step waits for", errNobodySamples, limit, s.o.WaitFor))
+				end(optionsf("the run cannot begin: %w, before those that train or at most %v after the last of the %d that its first step waits for", errNobodySamples, limit, s.o.WaitFor))
 				return
 			}
 			if s.node.Member.Wait(ctx, changed, left) != nil {
 				return
 			}
 		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-watched
-	}
+	})
 }
 
 // nobodySamples reports whether the run has had no group, all trainers that the first one waits for are there, no node has the role

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
@@ -46,25 +47,29 @@ func runOver(err error) bool { return errors.Is(err, ErrEnded) || errors.Is(err,
 // untilOver returns a context that ends, with why, when there is nothing left to do for this node, and stop, which ends it.
 // A node that began with settings and data of its own goes on by itself with a run that has ended.
 func (s *Session) untilOver(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
 	goesOn := s.o.Joins || s.o.Config.Checkpoint.Resume || !s.o.Roles.Sample
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
+	return watched(ctx, func(ctx context.Context, end context.CancelCauseFunc) {
 		for {
 			_, changed := s.node.Member.View()
 			why := s.node.over()
 			if why != nil && (goesOn || !errors.Is(why, ErrEnded)) {
-				cancel(why)
+				end(why)
 			}
 			if s.node.Member.Wait(ctx, changed, 0) != nil {
 				return
 			}
 		}
-	}()
+	})
+}
+
+// watched returns a context that watch may end, which runs beside, and stop, which ends both and waits.
+func watched(ctx context.Context, watch func(ctx context.Context, end context.CancelCauseFunc)) (_ context.Context, stop func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { watch(ctx, end) })
 	return ctx, func() {
-		cancel(nil)
-		<-watched
+		end(nil)
+		running.Wait()
 	}
 }
 

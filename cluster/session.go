@@ -9,12 +9,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -183,18 +183,8 @@ type Session struct {
 // From when it has returned, the end of ctx makes the node hand over what it does and holds, and then
 // end with training.ErrDrained, or, if nobody is there to take it, training.ErrLast.
 func Join(ctx context.Context, o Options) (_ *Session, err error) {
-	if o.Cluster == "" {
-		o.Cluster = "gnnactor"
-	}
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:0"
-	}
-	if o.Roles == (Roles{}) {
-		o.Roles = Roles{true, true, true}
-	}
-	if o.Drain == 0 {
-		o.Drain = 4 * time.Minute
-	}
+	o.Cluster, o.Listen = cmp.Or(o.Cluster, "gnnactor"), cmp.Or(o.Listen, "127.0.0.1:0")
+	o.Roles, o.Drain = cmp.Or(o.Roles, Roles{true, true, true}), cmp.Or(o.Drain, 4*time.Minute)
 	if o.MaxSamplers < 0 || o.MaxSamplers > 0 && !o.Roles.Sample {
 		return nil, optionsf("capacity samplers=%d, with roles %s: it is how many samplers of other nodes a node with the role sampler takes, 1 or more; leave it out, and it takes any number", o.MaxSamplers, &o.Roles)
 	}
@@ -346,17 +336,11 @@ func (s *Session) computed(ctx context.Context, spread *parts.Spread) error {
 
 // untilLast returns a context that ends with training.ErrLast once this node drains and nobody is there to take its pieces, and stop, which ends it.
 func (s *Session) untilLast(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
+	return watched(ctx, func(ctx context.Context, end context.CancelCauseFunc) {
 		if _, err := s.node.Member.Until(ctx, s.features.keeper.Last); err == nil {
-			cancel(fmt.Errorf("%w: %w: no other node is there that could hold the pieces of this one", context.Canceled, training.ErrLast))
+			end(fmt.Errorf("%w: %w: no other node is there that could hold the pieces of this one", context.Canceled, training.ErrLast))
 		}
 	})
-	return ctx, func() {
-		cancel(nil)
-		watch.Wait()
-	}
 }
 
 // Config returns the run's settings, with this node's part in it.
