@@ -1,11 +1,9 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/control"
@@ -150,24 +148,17 @@ func decode[T any](b []byte) (v T, err error) {
 
 // ControlOf returns the control planes of a view's members, the leader's first.
 func ControlOf(v *membership.View) []string {
-	members := slices.Clone(v.Members)
-	slices.SortStableFunc(members, func(a, b membership.Info) int {
-		return cmp.Compare(btoi(b.Node == v.Leader), btoi(a.Node == v.Leader))
-	})
-	var all []string
-	for _, m := range members {
-		if m.Control != "" {
-			all = append(all, m.Control)
+	var leader, others []string
+	for _, m := range v.Members {
+		switch {
+		case m.Control == "":
+		case m.Node == v.Leader:
+			leader = append(leader, m.Control)
+		default:
+			others = append(others, m.Control)
 		}
 	}
-	return all
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return append(leader, others...)
 }
 
 // Look returns the status of a view's cluster, as the leader gathers it, or, if it

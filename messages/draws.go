@@ -28,13 +28,8 @@ const (
 // AppendAsks appends questions, packed, which are of one hop of one batch, want the same, and have one set, to dst.
 func AppendAsks(dst []byte, asks []sampling.Ask, b pieces.Borders) []byte {
 	q := &asks[0]
-	flags := byte(0)
-	if slices.ContainsFunc(asks, func(q sampling.Ask) bool { return len(q.Beside) > 0 }) {
-		flags |= askBeside
-	}
-	if q.Want == sampling.WantAmong {
-		flags |= askSet
-	}
+	beside := slices.ContainsFunc(asks, func(q sampling.Ask) bool { return len(q.Beside) > 0 })
+	flags := askBeside*one(beside) | askSet*one(q.Want == sampling.WantAmong)
 	dst = append(dst, byte(q.Want), flags, byte(q.Hop), byte(len(q.ID.Phase)))
 	dst = append(dst, q.ID.Phase...)
 	for _, n := range []int{q.ID.Epoch, q.ID.Batch, q.ID.Micro, q.ID.Of} {
@@ -147,17 +142,7 @@ func AppendAnswers(dst []byte, answers []sampling.Answer, nodes int) []byte {
 			dst = binary.AppendUvarint(dst, uint64(n))
 		}
 		dst = appendIDs(dst, a.Sources, width(nodes))
-		flags := byte(0)
-		if len(a.EdgeIDs) > 0 {
-			flags |= answerEdges
-		}
-		if len(a.Degrees) > 0 {
-			flags |= answerDegrees
-		}
-		if len(a.Weights) > 0 {
-			flags |= answerWeights
-		}
-		dst = append(dst, flags)
+		dst = append(dst, answerEdges*one(len(a.EdgeIDs) > 0)|answerDegrees*one(len(a.Degrees) > 0)|answerWeights*one(len(a.Weights) > 0))
 		for _, e := range a.EdgeIDs {
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(e))
 		}

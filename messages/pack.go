@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -34,19 +35,8 @@ func AppendBatch(dst []byte, b *sampling.Batch) []byte {
 			nodes = s
 		}
 	}
-	flags := byte(0)
-	if b.Targets != nil {
-		flags |= packTargets
-	}
-	if b.LossWeights != nil {
-		flags |= packLoss
-	}
-	if !prefix(b.Seeds, nodes) {
-		flags |= packSeeds
-	}
-	if b.Positive != nil {
-		flags |= packPositive
-	}
+	first := len(b.Seeds) <= len(nodes) && slices.Equal(b.Seeds, nodes[:len(b.Seeds)])
+	flags := packTargets*one(b.Targets != nil) | packLoss*one(b.LossWeights != nil) | packSeeds*one(!first) | packPositive*one(b.Positive != nil)
 	dst = append(dst, flags, byte(len(b.Blocks)), byte(len(b.Blocks)>>8))
 	dst = binary.AppendUvarint(dst, uint64(len(nodes)))
 	dst = appendIDs(dst, nodes, 4)
@@ -65,17 +55,7 @@ func AppendBatch(dst []byte, b *sampling.Batch) []byte {
 	}
 	for i := range b.Blocks {
 		k := &b.Blocks[i]
-		flags := byte(0)
-		if k.Weights != nil {
-			flags |= packWeights
-		}
-		if k.EdgeIDs != nil {
-			flags |= packIDs
-		}
-		if k.SrcIDs != nil {
-			flags |= packName
-		}
-		dst = append(dst, flags)
+		dst = append(dst, packWeights*one(k.Weights != nil)|packIDs*one(k.EdgeIDs != nil)|packName*one(k.SrcIDs != nil))
 		for _, n := range []int{k.NumDst, k.NumSrc, len(k.Indices)} {
 			dst = binary.AppendUvarint(dst, uint64(n))
 		}
@@ -91,19 +71,6 @@ func AppendBatch(dst []byte, b *sampling.Batch) []byte {
 		}
 	}
 	return dst
-}
-
-// prefix reports whether nodes begins with seeds.
-func prefix(seeds, nodes []uint32) bool {
-	if len(seeds) > len(nodes) {
-		return false
-	}
-	for i, v := range seeds {
-		if nodes[i] != v {
-			return false
-		}
-	}
-	return true
 }
 
 func one(x bool) byte {

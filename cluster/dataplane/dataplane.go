@@ -223,10 +223,6 @@ func (p *Plane) Address() string { return p.advertise }
 func (p *Plane) Handle(m Method, h Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h == nil {
-		delete(p.handlers, m)
-		return
-	}
 	p.handlers[m] = h
 }
 

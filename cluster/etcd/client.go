@@ -120,12 +120,9 @@ var ErrFull = errors.New("etcd: the store's disk is full")
 func (c *Client) fullHosts() string {
 	ctx, cancel := context.WithTimeout(c.c.Ctx(), time.Second)
 	defer cancel()
-	alarms, err := c.c.AlarmList(ctx)
-	if err != nil {
-		return strings.Join(c.endpoints, ", ")
-	}
+	alarms, failed := c.c.AlarmList(ctx)
 	members, err := c.c.MemberList(ctx)
-	if err != nil {
+	if failed != nil || err != nil {
 		return strings.Join(c.endpoints, ", ")
 	}
 	var hosts []string
@@ -157,7 +154,6 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration) (membership.Lease
 	return membership.Lease(r.ID), nil
 }
 
-// Renew implements membership.Store.
 func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -168,7 +164,6 @@ func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
 	return c.wrap(err)
 }
 
-// Revoke implements membership.Store.
 func (c *Client) Revoke(ctx context.Context, l membership.Lease) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -176,7 +171,6 @@ func (c *Client) Revoke(ctx context.Context, l membership.Lease) error {
 	return c.wrap(err)
 }
 
-// Commit implements membership.Store.
 func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membership.Change) (bool, int64, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -208,7 +202,6 @@ func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membershi
 	return r.Succeeded, r.Header.Revision, nil
 }
 
-// List implements membership.Store.
 func (c *Client) List(ctx context.Context, prefix string) ([]membership.Entry, int64, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -42,7 +42,6 @@ func (s *MemStore) Close() {
 	}
 }
 
-// Grant implements Store.
 func (s *MemStore) Grant(_ context.Context, ttl time.Duration) (Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +51,6 @@ func (s *MemStore) Grant(_ context.Context, ttl time.Duration) (Lease, error) {
 	return id, nil
 }
 
-// Renew implements Store.
 func (s *MemStore) Renew(_ context.Context, id Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +62,6 @@ func (s *MemStore) Renew(_ context.Context, id Lease) error {
 	return nil
 }
 
-// Revoke implements Store.
 func (s *MemStore) Revoke(_ context.Context, id Lease) error {
 	if !s.end(id) {
 		return ErrLeaseGone
@@ -118,7 +115,6 @@ func (s *MemStore) apply(do []Change) {
 	s.changed = make(chan struct{})
 }
 
-// Commit implements Store.
 func (s *MemStore) Commit(_ context.Context, ifs []If, do []Change) (bool, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +132,6 @@ func (s *MemStore) Commit(_ context.Context, ifs []If, do []Change) (bool, int64
 	return true, s.revision, nil
 }
 
-// List implements Store.
 func (s *MemStore) List(_ context.Context, prefix string) ([]Entry, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +145,6 @@ func (s *MemStore) List(_ context.Context, prefix string) ([]Entry, int64, error
 	return all, s.revision, nil
 }
 
-// Watch implements Store.
 func (s *MemStore) Watch(ctx context.Context, prefix string, after int64, f func([]Entry, int64)) error {
 	for {
 		s.mu.Lock()

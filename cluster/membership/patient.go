@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// patient is a store whose calls end after a limit, whatever the caller's context
+// patient is a Store whose calls end after a limit, whatever the caller's context
 // says: a server that stands still answers never, and the call
 // that follows goes by way of another one. Whether a write that ended so was
 // made is unknown.
@@ -14,28 +14,24 @@ type patient struct {
 	limit time.Duration
 }
 
-// Commit implements Store.
 func (s *patient) Commit(ctx context.Context, ifs []If, do []Change) (bool, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return s.Store.Commit(ctx, ifs, do)
 }
 
-// List implements Store.
 func (s *patient) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return s.Store.List(ctx, prefix)
 }
 
-// Renew implements Store.
 func (s *patient) Renew(ctx context.Context, l Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return s.Store.Renew(ctx, l)
 }
 
-// Revoke implements Store.
 func (s *patient) Revoke(ctx context.Context, l Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()

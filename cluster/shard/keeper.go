@@ -88,8 +88,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("shard: %d replicas; there must be at least 1", o.Replicas)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	server := NewServer(o.Plane, o.Map, o.Layout)
-	server.Source(o.All)
+	server := NewServer(o.Plane, o.Map, o.Layout, o.All)
 	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind, known: map[string]int64{}}
 	k.store.log, k.store.refresh = o.Logger, func() { k.pass() }
 	if o.Bring != nil {
@@ -134,7 +133,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 func (k *Keeper) Store() *Store { return k.store }
 
 // Held returns the number of shards that lie here.
-func (k *Keeper) Held() int { return k.server.Held() }
+func (k *Keeper) Held() int { return len(k.List()) }
 
 // List returns the shards that lie here, in order.
 func (k *Keeper) List() []int { return k.server.List() }
@@ -281,7 +280,7 @@ func (k *Keeper) Drain(ctx context.Context) error {
 			return fmt.Errorf("shard: drain: %w", err)
 		}
 		k.moving.Lock() // what is being let go is gone, or is held again
-		held := k.server.Held()
+		held := k.Held()
 		k.moving.Unlock()
 		if _, in := v.Member(self); held == 0 || !in || len(keepers(v)) == 0 {
 			return nil

@@ -73,7 +73,7 @@ func TestLeaveByDifferentViews(t *testing.T) {
 				p, member := join(t, g, name)
 				defer p.Close()
 				defer member.Leave(context.Background())
-				k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l)}
+				k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l, nil)}
 				own, err := m.Cut(within(t), whole, s)
 				if err != nil {
 					t.Fatal(err)
@@ -153,7 +153,7 @@ func TestLeaveWhenAllYield(t *testing.T) {
 		p, member := join(t, store, fmt.Sprintf("n%d", i))
 		defer p.Close()
 		defer member.Leave(context.Background())
-		k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l)}
+		k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l, nil)}
 		for _, s := range held {
 			own, err := m.Cut(within(t), whole, s)
 			if err != nil {

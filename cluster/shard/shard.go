@@ -128,13 +128,13 @@ type Server struct {
 
 	mu      sync.RWMutex
 	held    map[int]*graph.Features
-	all     features.Store // nil: this node has no more than its shards
+	all     features.Store // of which others may copy any shard; nil: this node has no more than its shards
 	buffers sync.Pool      // *[]byte
 }
 
-// NewServer serves rows of a layout at p.
-func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
-	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
+// NewServer serves rows of a layout at p. all, which stays the caller's, is what others may copy any shard from; nil: nothing.
+func NewServer(p *dataplane.Plane, m *Map, layout features.Layout, all features.Store) *Server {
+	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}, all: all}
 	p.Handle(dataplane.MethodRows, s.rows)
 	dataplane.ServeRanges(p, dataplane.MethodShard, chunkOf(layout), s.find)
 	return s
@@ -151,25 +151,11 @@ func (s *Server) Hold(shard int, rows *graph.Features) error {
 	return nil
 }
 
-// Source lets others copy any shard out of all, which stays the caller's.
-func (s *Server) Source(all features.Store) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = all
-}
-
 // Drop ends the serving of a shard: who asks for it is told that it has moved.
 func (s *Server) Drop(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, shard)
-}
-
-// Held returns the number of shards held.
-func (s *Server) Held() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.held)
 }
 
 // List returns the shards held, in order.
@@ -262,15 +248,13 @@ func (s *Server) find(ctx context.Context, name []byte, at int64, bytes int) (fu
 		return nil, fmt.Errorf("shard: %d bytes at %d of %d rows of %d", bytes, at, size, row)
 	}
 	first, n := int(at/int64(row)), bytes/row
-	s.mu.RLock()
-	f, all := s.held[id], s.all
-	s.mu.RUnlock()
+	f := s.shard(id)
 	if f == nil {
-		if all == nil {
+		if s.all == nil {
 			return nil, errMoved
 		}
 		var err error
-		if f, err = s.m.cut(ctx, all, id, first, n); err != nil {
+		if f, err = s.m.cut(ctx, s.all, id, first, n); err != nil {
 			return nil, err
 		}
 		first = 0

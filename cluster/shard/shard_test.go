@@ -74,7 +74,7 @@ func start(t testing.TB, f *graph.Features, n, replicas int) (*Map, []*node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := NewServer(p, m, whole.Layout())
+		s := NewServer(p, m, whole.Layout(), nil)
 		all = append(all, &node{p, s, NewStore(p, s)})
 		t.Cleanup(p.Close)
 	}

@@ -44,7 +44,7 @@ func TestWire(t *testing.T) {
 						t.Fatal(err)
 					}
 					t.Cleanup(p.Close)
-					s := NewServer(p, m, features.LayoutOf(ds.NodeFeatures))
+					s := NewServer(p, m, features.LayoutOf(ds.NodeFeatures), nil)
 					rows, err := m.Cut(within(t), all, i)
 					if err != nil {
 						t.Fatal(err)

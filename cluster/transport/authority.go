@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,19 +59,12 @@ type Authority struct {
 
 // NewAuthority makes an authority with a new key.
 func NewAuthority(name string, valid time.Duration) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("transport: %w", err)
-	}
-	t, err := template(name, valid)
+	key, der, err := new(Authority).sign(name, valid, func(t *x509.Certificate) {
+		t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+		t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	})
 	if err != nil {
 		return nil, err
-	}
-	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
-	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, fmt.Errorf("transport: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -81,19 +73,27 @@ func NewAuthority(name string, valid time.Duration) (*Authority, error) {
 	return &Authority{cert, key}, nil
 }
 
-func template(name string, valid time.Duration) (*x509.Certificate, error) {
+// sign makes a key, and a certificate of it, which is by itself where there is no authority yet.
+func (a *Authority) sign(name string, valid time.Duration, fill func(*x509.Certificate)) (key *ecdsa.PrivateKey, der []byte, err error) {
 	if valid <= 0 {
-		return nil, fmt.Errorf("transport: a validity of %v; it must be positive", valid)
+		return nil, nil, fmt.Errorf("transport: a validity of %v; it must be positive", valid)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("transport: %w", err)
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, fmt.Errorf("transport: %w", err)
 	}
 	now := time.Now()
-	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(valid),
-	}, nil
+	t := &x509.Certificate{ // with a serial number by chance
+		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(valid),
+	}
+	fill(t)
+	by, with := t, key
+	if a.key != nil {
+		by, with = a.cert, a.key
+	}
+	if der, err = x509.CreateCertificate(rand.Reader, t, by, &key.PublicKey, with); err != nil {
+		return nil, nil, fmt.Errorf("transport: %s: %w", name, err)
+	}
+	return key, der, nil
 }
 
 // LoadAuthority reads what Save wrote.
@@ -140,26 +140,19 @@ func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration)
 	if len(hosts) == 0 {
 		return CertFiles{}, fmt.Errorf("transport: node %s: no host; name those that others reach it at", node)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return CertFiles{}, fmt.Errorf("transport: %w", err)
-	}
-	t, err := template(node, valid)
+	key, der, err := a.sign(node, valid, func(t *x509.Certificate) {
+		t.KeyUsage = x509.KeyUsageDigitalSignature
+		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+		for _, h := range hosts {
+			if ip := net.ParseIP(h); ip != nil {
+				t.IPAddresses = append(t.IPAddresses, ip)
+			} else {
+				t.DNSNames = append(t.DNSNames, h)
+			}
+		}
+	})
 	if err != nil {
 		return CertFiles{}, err
-	}
-	t.KeyUsage = x509.KeyUsageDigitalSignature
-	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			t.IPAddresses = append(t.IPAddresses, ip)
-		} else {
-			t.DNSNames = append(t.DNSNames, h)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		return CertFiles{}, fmt.Errorf("transport: node %s: %w", node, err)
 	}
 	kb, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

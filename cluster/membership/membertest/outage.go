@@ -14,7 +14,7 @@ import (
 // ErrAway is what a store's calls return while it is away.
 var ErrAway = errors.New("membertest: the store is away")
 
-// Outage is a store that a test takes away, and brings back. Leases end meanwhile.
+// Outage is a membership.Store that a test takes away, and brings back. Leases end meanwhile.
 type Outage struct {
 	store membership.Store
 
@@ -92,7 +92,6 @@ func (o *Outage) use() (here context.Context, err error) {
 	return o.here, nil
 }
 
-// Grant implements membership.Store.
 func (o *Outage) Grant(ctx context.Context, ttl time.Duration) (membership.Lease, error) {
 	if _, err := o.use(); err != nil {
 		return 0, err
@@ -100,7 +99,6 @@ func (o *Outage) Grant(ctx context.Context, ttl time.Duration) (membership.Lease
 	return o.store.Grant(ctx, ttl)
 }
 
-// Renew implements membership.Store.
 func (o *Outage) Renew(ctx context.Context, l membership.Lease) error {
 	if _, err := o.use(); err != nil {
 		return err
@@ -108,7 +106,6 @@ func (o *Outage) Renew(ctx context.Context, l membership.Lease) error {
 	return o.store.Renew(ctx, l)
 }
 
-// Revoke implements membership.Store.
 func (o *Outage) Revoke(ctx context.Context, l membership.Lease) error {
 	if _, err := o.use(); err != nil {
 		return err
@@ -116,7 +113,6 @@ func (o *Outage) Revoke(ctx context.Context, l membership.Lease) error {
 	return o.store.Revoke(ctx, l)
 }
 
-// Commit implements membership.Store.
 func (o *Outage) Commit(ctx context.Context, ifs []membership.If, do []membership.Change) (bool, int64, error) {
 	if _, err := o.use(); err != nil {
 		return false, 0, err
@@ -124,7 +120,6 @@ func (o *Outage) Commit(ctx context.Context, ifs []membership.If, do []membershi
 	return o.store.Commit(ctx, ifs, do)
 }
 
-// List implements membership.Store.
 func (o *Outage) List(ctx context.Context, prefix string) ([]membership.Entry, int64, error) {
 	if _, err := o.use(); err != nil {
 		return nil, 0, err
@@ -132,7 +127,6 @@ func (o *Outage) List(ctx context.Context, prefix string) ([]membership.Entry, i
 	return o.store.List(ctx, prefix)
 }
 
-// Watch implements membership.Store.
 func (o *Outage) Watch(ctx context.Context, prefix string, after int64, f func([]membership.Entry, int64)) error {
 	here, err := o.use()
 	if err != nil {
