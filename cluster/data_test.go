@@ -88,8 +88,8 @@ func TestFilesAndShards(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if fb.Held() == 0 || fa.Held()+fb.Held() < 4 {
-		t.Errorf("a holds %d shards, b %d", fa.Held(), fb.Held())
+	if fb.keeper.Held() == 0 || fa.keeper.Held()+fb.keeper.Held() < 4 {
+		t.Errorf("a holds %d shards, b %d", fa.keeper.Held(), fb.keeper.Held())
 	}
 	want := ds.NodeFeatures
 	layout := fb.Store().Layout()
@@ -130,7 +130,7 @@ func TestFilesAndShards(t *testing.T) {
 		}
 	}
 	leave(t, a)
-	await(t, b, "a is gone, and b leads", func(v *membership.View) bool { return len(v.Members) == 1 && len(b.Member.Places()) == fb.Held() })
+	await(t, b, "a is gone, and b leads", func(v *membership.View) bool { return len(v.Members) == 1 && len(b.Member.Places()) == fb.keeper.Held() })
 	if n := lost(b.gather(within(t))); n != alone || n == 0 {
 		t.Errorf("%d rows are lost, not %d", n, alone)
 	}
@@ -185,7 +185,7 @@ func TestFilesAndShards(t *testing.T) {
 		}
 		return m.Drain
 	})
-	if fb.Held() != 0 || fa.Held() != 4 {
-		t.Errorf("b drained, and a holds %d shards, b %d", fa.Held(), fb.Held())
+	if fb.keeper.Held() != 0 || fa.keeper.Held() != 4 {
+		t.Errorf("b drained, and a holds %d shards, b %d", fa.keeper.Held(), fb.keeper.Held())
 	}
 }

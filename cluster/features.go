@@ -113,15 +113,6 @@ func (f *Features) Ready(ctx context.Context) error {
 	return f.keeper.Settled(ctx)
 }
 
-// Held returns how many shards lie here.
-func (f *Features) Held() int { return f.keeper.Held() }
-
-// Moves returns how many shards this node has taken over so far, and let go.
-func (f *Features) Moves() (taken, left int64) { return f.keeper.Moves() }
-
-// Drain gives all shards to the others, if anybody is there to take them.
-func (f *Features) Drain(ctx context.Context) error { return f.keeper.Drain(ctx) }
-
 func (f *Features) close() error {
 	var errs []error
 	if f.parts != nil {

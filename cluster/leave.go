@@ -140,7 +140,7 @@ func (s *Session) handOver() error {
 	// It trains no more: the others must not wait for it while shards move.
 	err := s.node.Member.Announce(ctx, func(i *membership.Info) { i.Drain = true })
 	if err == nil {
-		err = s.features.Drain(ctx)
+		err = s.features.keeper.Drain(ctx)
 	}
 	switch {
 	case errors.Is(err, membership.ErrFenced):

@@ -53,8 +53,8 @@ func (n *Node) moved() moved {
 		m.micros = time.Now().UnixNano()
 	}
 	if f != nil {
-		m.held = f.Held()
-		m.taken, m.given = f.Moves()
+		m.held = f.keeper.Held()
+		m.taken, m.given = f.keeper.Moves()
 	}
 	return m
 }

@@ -296,7 +296,7 @@ func (n *Node) drain(ctx context.Context) {
 func (n *Node) giveAway(ctx context.Context) error {
 	f := n.features.Load()
 	if f != nil {
-		if err := f.Drain(ctx); err != nil {
+		if err := f.keeper.Drain(ctx); err != nil {
 			return err
 		}
 	}

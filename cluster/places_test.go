@@ -142,7 +142,7 @@ func TestActorsMove(t *testing.T) {
 		c := enter(t, options(s, name, t.TempDir()))
 		f := share(c)
 		heard(name)
-		if err := f.Drain(within(t)); err != nil {
+		if err := f.keeper.Drain(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		for limit := within(t); c.Control.Actors() > 0; runtime.Gosched() {

@@ -462,7 +462,7 @@ func (s *Session) ended(err error) error {
 		return err
 	}
 	if s.features != nil {
-		if err := s.features.Drain(s.ctx); err != nil {
+		if err := s.features.keeper.Drain(s.ctx); err != nil {
 			return err
 		}
 		s.given = true
@@ -503,8 +503,8 @@ func (s *Session) Shards() (held int, taken, left int64) {
 	if s.features == nil {
 		return 0, 0, 0
 	}
-	taken, left = s.features.Moves()
-	return s.features.Held(), taken, left
+	taken, left = s.features.keeper.Moves()
+	return s.features.keeper.Held(), taken, left
 }
 
 // event makes what hears of training beside observe.

@@ -186,6 +186,9 @@ func (p *Plane) session(ctx context.Context, node string) (*session, error) {
 			} else {
 				d.s, d.err = p.requestDialBack(node, address)
 			}
+			if d.err != nil {
+				d.err = fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, d.err)
+			}
 			p.mu.Lock()
 			delete(p.dialing, node)
 			p.mu.Unlock()
@@ -205,13 +208,13 @@ func (p *Plane) session(ctx context.Context, node string) (*session, error) {
 func (p *Plane) connect(node, address string) (s *session, err error) {
 	cc, err := transport.Dial(address, p.transport())
 	if err != nil {
-		return nil, fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(p.ctx, p.hello(false)))
 	defer func() {
 		if err != nil {
 			cancel()
-			err = errors.Join(fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, err), cc.Close())
+			err = errors.Join(err, cc.Close())
 		}
 	}()
 	timer := time.AfterFunc(p.o.DialTimeout, cancel) // a stream has no deadline of its own to open
@@ -258,20 +261,17 @@ func (p *Plane) connect(node, address string) (s *session, err error) {
 func (p *Plane) requestDialBack(node, address string) (*session, error) {
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(p.ctx, p.hello(true)), p.o.DialTimeout)
 	defer cancel()
-	fail := func(err error) (*session, error) {
-		return nil, fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, err)
-	}
 	cc, err := transport.Dial(address, p.transport())
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	defer cc.Close()
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+serviceName+"/"+streamName)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	answer := make(chan error, 1)
 	p.tasks.Go(func() { answer <- stream.RecvMsg(silence{}) })
@@ -289,7 +289,7 @@ func (p *Plane) requestDialBack(node, address string) (*session, error) {
 		case s != nil:
 			return s, nil
 		case end != nil:
-			return fail(end)
+			return nil, end
 		}
 		select {
 		case <-here:
