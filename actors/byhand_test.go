@@ -36,6 +36,11 @@ func byHand(t *testing.T) (p *post, self *actor.PID, inbox chan any) {
 	return p, self, inbox
 }
 
+// Buffers returns how many batch and gradient buffers were ever made.
+func (p *Pipeline) Buffers() (batches, gradients int64) {
+	return p.post.batches.Load(), p.post.gradients.Load()
+}
+
 // reads keeps which rows were read.
 type reads struct {
 	features.Store

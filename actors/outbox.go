@@ -3,6 +3,8 @@ package actors
 import (
 	"context"
 	"sync"
+
+	"github.com/gnnactor/gnnactor/messages"
 )
 
 // outbox is where actors leave what a plain goroutine takes.
@@ -53,4 +55,20 @@ func (o *outbox) rest() []any {
 	items := o.items
 	o.items = nil
 	return items
+}
+
+// progress passes on what a run's owner wants to know. What it holds is
+// bounded: between two epochs the run waits for its owner.
+type progress struct {
+	base
+	out *outbox
+}
+
+func (p *progress) receive(m any) {
+	switch m := m.(type) {
+	case *messages.Applied:
+		p.out.put(m)
+	case *messages.Failed:
+		p.out.put(m)
+	}
 }

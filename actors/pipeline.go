@@ -242,11 +242,6 @@ func (p *Pipeline) Rest() []*messages.Applied {
 	return rest
 }
 
-// Buffers returns how many batch and gradient buffers were ever made.
-func (p *Pipeline) Buffers() (batches, gradients int64) {
-	return p.post.batches.Load(), p.post.gradients.Load()
-}
-
 // InFlight returns how many batches are being sampled, loaded or computed, or wait
 // for that.
 func (p *Pipeline) InFlight() int {

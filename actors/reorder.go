@@ -253,17 +253,7 @@ func ascending(n int) []int {
 }
 
 func isPermutation(order []int, n int) bool {
-	if len(order) != n {
-		return false
-	}
-	seen := make([]bool, n)
-	for _, k := range order {
-		if k < 0 || k >= n || seen[k] {
-			return false
-		}
-		seen[k] = true
-	}
-	return true
+	return slices.Equal(slices.Sorted(slices.Values(order)), ascending(n))
 }
 
 // sequence hands out micro-batches in the order of their steps, whatever the

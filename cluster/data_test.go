@@ -130,7 +130,9 @@ func TestFilesAndShards(t *testing.T) {
 		}
 	}
 	leave(t, a)
-	await(t, b, "a is gone, and b leads", func(v *membership.View) bool { return len(v.Members) == 1 && len(b.Member.Places()) == fb.keeper.Held() })
+	await(t, b, "a is gone, and b leads", func(v *membership.View) bool {
+		return len(v.Members) == 1 && len(b.Member.Places()) == fb.keeper.Held()
+	})
 	if n := lost(b.gather(within(t))); n != alone || n == 0 {
 		t.Errorf("%d rows are lost, not %d", n, alone)
 	}

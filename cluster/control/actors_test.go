@@ -138,7 +138,7 @@ func TestPlace(t *testing.T) {
 	}()
 	// One who believes that it is there still.
 	stale := actor.NewPID("test/b", "grain/x")
-	heard := make(chan result, 1)
+	heard := make(chan *reply, 1)
 	p[0].mu.Lock()
 	p[0].asks[1] = &ask{node: "b", kind: "grain", reply: heard}
 	pr := p[0].peers["b"]

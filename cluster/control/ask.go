@@ -11,12 +11,7 @@ import (
 
 type ask struct {
 	node, kind string
-	reply      chan result
-}
-
-type result struct {
-	body []byte
-	err  error
+	reply      chan *reply
 }
 
 // Ask sends a message to the actor of a kind and an identity, and waits for its
@@ -40,7 +35,7 @@ func (p *Plane) ask(ctx context.Context, node string, pid *actor.PID, kind, iden
 	if len(body) > MaxBody {
 		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
 	}
-	a := &ask{node: node, kind: kind, reply: make(chan result, 1)}
+	a := &ask{node: node, kind: kind, reply: make(chan *reply, 1)}
 	p.mu.Lock()
 	pr := p.peers[node]
 	closed := p.closed
@@ -101,6 +96,6 @@ func (p *Plane) answered(r *reply) {
 	defer p.mu.Unlock()
 	if a := p.asks[r.ask]; a != nil {
 		delete(p.asks, r.ask)
-		a.reply <- result{r.body, r.err}
+		a.reply <- r
 	}
 }

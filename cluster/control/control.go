@@ -238,7 +238,7 @@ func (p *Plane) drop(node string, err error) {
 	for id, a := range p.asks {
 		if a.node == node {
 			delete(p.asks, id)
-			a.reply <- result{err: err}
+			a.reply <- &reply{err: err}
 		}
 	}
 }

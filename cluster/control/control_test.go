@@ -376,7 +376,7 @@ func TestReceive(t *testing.T) {
 		t.Errorf("handled %d times", handled)
 	}
 	// An answer counts only from whom was asked.
-	answers := make(chan result, 2)
+	answers := make(chan *reply, 2)
 	p.mu.Lock()
 	p.asks[7], p.asks[8] = &ask{node: "c", reply: answers}, &ask{node: "b", reply: answers}
 	p.mu.Unlock()

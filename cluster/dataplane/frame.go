@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"google.golang.org/grpc/mem"
 )
@@ -158,4 +159,9 @@ func (c *cursor) append(dst *[]byte, n int, total uint64) bool {
 	*dst = (*dst)[:need]
 	c.read((*dst)[have:])
 	return true
+}
+
+// BytesOf returns the memory of x, which is how values travel.
+func BytesOf(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

@@ -43,8 +43,8 @@ func FuzzGroup(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if g.Size() != len(names) || names[g.Self()] != "a" {
-			t.Fatalf("%v makes a group of %d, with this node as number %d", names, g.Size(), g.Self())
+		if len(g.members) != len(names) || names[g.self] != "a" {
+			t.Fatalf("%v makes a group of %d, with this node as number %d", names, len(g.members), g.self)
 		}
 		g.Close()
 	})

@@ -73,7 +73,7 @@ func TestGatherEnds(t *testing.T) {
 				t.Error(err)
 			}
 			select {
-			case <-all[0].group.Done():
+			case <-all[0].group.closed:
 				t.Error("the group is closed by who is interrupted")
 			default:
 			}
@@ -83,7 +83,7 @@ func TestGatherEnds(t *testing.T) {
 					if _, err := x.group.Gather(t.Context(), 1, nil); err == nil {
 						t.Error("it did not end")
 					}
-					<-x.group.Done()
+					<-x.group.closed
 				})
 			}
 			end(all[2])
@@ -112,7 +112,7 @@ func TestGatherEndsAfterStep(t *testing.T) {
 	if _, err := a.group.Gather(t.Context(), 0, nil); err == nil {
 		t.Error("one has left, and all were told of")
 	}
-	<-a.group.Done()
+	<-a.group.closed
 	parts, meta := partsOf(gradients(2, micros, size), len(all), 0)
 	if _, err := a.group.AllReduce(t.Context(), 2, make([]float32, size), parts, meta); !errors.Is(err, ErrRegroup) {
 		t.Errorf("a step of a group that is over: %v", err)

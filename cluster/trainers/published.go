@@ -26,7 +26,7 @@ func (t *Trainers) Published() (training.Published, bool) {
 }
 
 // First implements training.Writing.
-func (s *Share) First() bool { return s.group.Self() == 0 }
+func (s *Share) First() bool { return s.group.self == 0 }
 
 // Number implements training.Writing.
 func (s *Share) Number() int64 { return s.id }

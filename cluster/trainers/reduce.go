@@ -54,9 +54,9 @@ type reduceGroup struct {
 	s       *reducer
 	id      uint64
 	members []string
-	self    int
-	closed  chan struct{}
-	segment int // values, at most
+	self    int           // this trainer's place among them
+	closed  chan struct{} // when the group is
+	segment int           // values, at most
 
 	mu    sync.Mutex
 	err   error
@@ -116,17 +116,8 @@ func (s *reducer) newGroup(id uint64, members []string) (*reduceGroup, error) {
 	return g, nil
 }
 
-// Size returns the number of trainers, Self this one's place among them.
-func (g *reduceGroup) Size() int { return len(g.members) }
-
 // Members returns the trainers, in order.
 func (g *reduceGroup) Members() []string { return slices.Clone(g.members) }
-
-// Done is closed when the group is.
-func (g *reduceGroup) Done() <-chan struct{} { return g.closed }
-
-// Self returns this trainer's place.
-func (g *reduceGroup) Self() int { return g.self }
 
 // Close fails what waits for the group, here and at peers.
 func (g *reduceGroup) Close() { g.fail(ErrRegroup) }

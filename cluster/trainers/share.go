@@ -46,9 +46,9 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 	if err != nil {
 		return nil, err
 	}
-	n := s.group.Size()
+	n := len(s.group.members)
 	parts, meta := make([][]float32, n), make([][]byte, n)
-	parts[s.group.Self()], meta[s.group.Self()] = []float32{}, b
+	parts[s.group.self], meta[s.group.self] = []float32{}, b
 	metas, err := s.group.AllReduce(ctx, number, []float32{}, parts, meta)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (s *Share) sync(ctx context.Context, state *training.Position, verdict int6
 	}
 	offered := all[first].Ticket.Size > 0
 	mine = hello{Step: state.Step}
-	if behind && !offered && first == s.group.Self() {
+	if behind && !offered && first == s.group.self {
 		if err := s.t.offer(&mine, lineage, state); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ const maxState = 64 << 30
 
 // Mine implements training.Reducing.
 func (s *Share) Mine(m, of int) bool {
-	from, to := Deal(of, s.group.Size(), s.group.Self())
+	from, to := Deal(of, len(s.group.members), s.group.self)
 	return m >= from && m < to
 }
 
@@ -183,7 +183,7 @@ func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts 
 	if err != nil {
 		return nil, errors.Join(err, s.t.failed(ctx, s.id))
 	}
-	from, to := Deal(len(parts), s.group.Size(), s.group.Self())
+	from, to := Deal(len(parts), len(s.group.members), s.group.self)
 	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
 		s.t.withdraw() // all have it: they made a step

@@ -193,7 +193,7 @@ func (s *Share) Decides(ctx context.Context) error { return s.t.o.Member.Decides
 func (s *Share) MayDecide() bool { return s.t.o.Member.MayDecide() }
 
 // Done implements training.SSP.
-func (s *Share) Done() <-chan struct{} { return s.group.Done() }
+func (s *Share) Done() <-chan struct{} { return s.group.closed }
 
 // Made implements training.SSP.
 func (s *Share) Made(from, to int64, here int) {

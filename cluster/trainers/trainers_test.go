@@ -362,7 +362,7 @@ func TestLateAfterTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}
-		if n := s.group.Size(); n != 1 {
+		if n := len(s.group.members); n != 1 {
 			t.Errorf("run %d: a group of %d", i, n)
 		}
 	}

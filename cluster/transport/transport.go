@@ -125,11 +125,8 @@ func (s *Server) Address() string { return s.listener.Addr().String() }
 
 // AddressAt returns host with the server's port.
 func (s *Server) AddressAt(host string) string {
-	return net.JoinHostPort(host, strconv.Itoa(s.Port()))
+	return net.JoinHostPort(host, strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port))
 }
-
-// Port returns the port that the server listens on.
-func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
 // Dial makes a connection to address that does not try again by itself. It connects
 // when it is used.
