@@ -28,7 +28,7 @@ func TestActorsOfOneSystem(t *testing.T) {
 	c := config()
 	c.Cluster.Actors, c.Execution.Samplers = system, 2
 	want := func(prefix string) (all []string) {
-		for _, name := range []string{"asks", "deliverer", "progress", "sampler/0", "sampler/1", "source"} {
+		for _, name := range []string{"deliverer", "progress", "sampler/0", "sampler/1", "source"} {
 			all = append(all, prefix+"/"+name)
 		}
 		return all
