@@ -1,13 +1,14 @@
 package trainers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
@@ -45,8 +46,6 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 	}
 	ctx, end := training.Until(ctx, g.closed, ErrRegroup)
 	defer end()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	defer func() {
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
@@ -56,40 +55,26 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 		}
 	}()
 	roots := g.open(number, len(dst))
-	var wg sync.WaitGroup
-	room := make(chan struct{}, inFlight)
-	var once sync.Once
-	var first error
-	wg.Go(func() {
-		var err error
-		if metas, err = g.metas(ctx, number, micros, meta); err != nil {
-			once.Do(func() { first = err; cancel(err) })
-		}
+	all, within := errgroup.WithContext(ctx)
+	all.Go(func() (err error) {
+		metas, err = g.metas(within, number, micros, meta)
+		return err
 	})
-	size := g.segmentOf(len(dst))
-	for lo := 0; lo < len(dst); lo += size {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
+	all.Go(func() error {
+		some, within := errgroup.WithContext(within)
+		some.SetLimit(inFlight)
+		size := g.segmentOf(len(dst))
+		for lo := 0; lo < len(dst) && within.Err() == nil; lo += size {
+			some.Go(func() error {
+				return g.sumSegment(within, number, lo/size, lo, min(lo+size, len(dst)), dst, roots, parts)
+			})
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-room }()
-			if err := g.sumSegment(ctx, number, lo/size, lo, min(lo+size, len(dst)), dst, roots, parts); err != nil {
-				once.Do(func() { first = err; cancel(err) })
-			}
-		})
-	}
-	wg.Wait()
-	if first == nil {
-		first = context.Cause(ctx)
-	}
-	if first == nil {
+		return some.Wait()
+	})
+	if err = cmp.Or(all.Wait(), context.Cause(ctx)); err == nil {
 		g.s.settle()
 	}
-	return metas, first
+	return metas, err
 }
 
 // settle drops the group before the current one: those of its members that go on have
@@ -148,24 +133,22 @@ func (g *reduceGroup) metas(ctx context.Context, number int64, micros int, meta 
 		return nil, err
 	}
 	all := make([][]byte, micros)
-	errs := make([]error, n)
-	var wg sync.WaitGroup
+	var asks errgroup.Group
 	for t := range n {
 		from, to := Deal(micros, n, t)
 		if t == g.self {
 			copy(all[from:to], meta[from:to])
 			continue
 		}
-		wg.Go(func() {
+		asks.Go(func() error {
 			b, err := g.get(ctx, t, number, k, nil, (to-from)*(maxMeta+4))
 			if err == nil {
 				err = splitMetas(all[from:to], b)
 			}
-			errs[t] = err
+			return err
 		})
 	}
-	wg.Wait()
-	return all, errors.Join(errs...)
+	return all, asks.Wait()
 }
 
 // splitMetas cuts b into what each micro-batch has.

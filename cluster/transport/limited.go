@@ -15,15 +15,11 @@ import (
 // waiting is how many connections a port lets try to authenticate at a time.
 const waiting = 512
 
-// limitListener lets n connections in, and closes what comes beyond: a peer that
+// limited lets so many connections in, and closes what comes beyond: a peer that
 // connects again and again cannot use up the descriptors. Those that have not
 // authenticated yet do not count among them, but have room of their own. When that is
 // full, one of them, by chance, makes room for the next: so a flood of strangers, which
 // stay, keeps out nobody who is quick to show a certificate.
-func limitListener(l net.Listener, n int) *limited {
-	return &limited{Listener: l, most: n, by: map[string]int{}}
-}
-
 type limited struct {
 	net.Listener
 	most int

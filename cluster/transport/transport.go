@@ -104,7 +104,11 @@ func Listen(address string, o Options, services ...*grpc.ServiceDesc) (*Server, 
 // together keep to the limits on connections.
 func Guard(l net.Listener, o Options) (net.Listener, credentials.TransportCredentials) {
 	o.fill()
-	return limitListener(l, o.Connections), o.credentials(true)
+	creds := credentials.TransportCredentials(open{insecure.NewCredentials()})
+	if o.Certs != nil {
+		creds = &counted{o.Certs.Credentials(), o.Logger, o.PerNode}
+	}
+	return &limited{Listener: l, most: o.Connections, by: map[string]int{}}, creds
 }
 
 // Serve lets connections in, until Close.
@@ -132,6 +136,10 @@ func (s *Server) AddressAt(host string) string {
 // when it is used.
 func Dial(address string, o Options) (*grpc.ClientConn, error) {
 	o.fill()
+	creds := insecure.NewCredentials()
+	if o.Certs != nil {
+		creds = o.Certs.Credentials()
+	}
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(o.Codec), grpc.MaxCallRecvMsgSize(o.MaxMessage), grpc.MaxCallSendMsgSize(o.MaxMessage)),
 		grpc.WithInitialWindowSize(int32(o.Window)), grpc.WithInitialConnWindowSize(int32(o.Window)),
@@ -139,21 +147,8 @@ func Dial(address string, o Options) (*grpc.ClientConn, error) {
 		grpc.WithMaxHeaderListSize(8<<10), grpc.WithDisableRetry(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: o.DialTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pinging, Timeout: o.PingTimeout}),
-		grpc.WithTransportCredentials(o.credentials(false)),
+		grpc.WithTransportCredentials(creds),
 	)
-}
-
-func (o *Options) credentials(server bool) credentials.TransportCredentials {
-	switch {
-	case o.Certs == nil && server:
-		return open{insecure.NewCredentials()}
-	case o.Certs == nil:
-		return insecure.NewCredentials()
-	case server:
-		return &counted{TransportCredentials: o.Certs.Credentials(), log: o.Logger, most: o.PerNode}
-	default:
-		return o.Certs.Credentials()
-	}
 }
 
 // Name returns the name in the certificate of who is at the other end of a stream or

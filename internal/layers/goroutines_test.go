@@ -40,7 +40,7 @@ var elsewhere = map[string]struct {
 	"cluster/trainers/follow.go":       {1, "writes to the store of members"},
 	"cluster/trainers/replicate.go":    {1, "asks other nodes"},
 	"cluster/trainers/ssp.go":          {2, "wait for the group, and look whether members died"},
-	"cluster/trainers/sum.go":          {3, "exchange sums with other nodes"},
+	"cluster/trainers/sum.go":          {4, "exchange sums with other nodes"},
 	"cluster/trainers/team.go":         {1, "waits for the group"},
 	"cluster/trainers/trainers.go":     {2, "look at the members, and connect to them"},
 	"cmd/gnnactor/main.go":             {1, "waits for signals"},
