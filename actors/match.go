@@ -112,35 +112,26 @@ func (s *match) next() {
 		return
 	}
 	slab, news := s.mem.Slab, len(s.given) > 0 || s.tuned
-	if x := s.full; x != nil {
-		if !news {
-			return
-		}
+	x := s.full
+	if m, ok := s.due.peek(); x == nil && ok && len(s.leases) < s.ahead {
+		s.due.take(m.Batch.ID.Of)
+		x = &matching{m: m}
+	}
+	switch {
+	case x == nil && news:
+		s.begin(sampling.ID{}, func() (any, error) { return nil, nil })
+	case x != nil && (s.full == nil || news): // one that waits for room does until there may be more
 		s.full = nil
-		s.begin(x.m.Batch.ID, func() (any, error) {
-			err := slab.Resume(x.lease)
-			x.full = errors.Is(err, features.ErrFull)
-			if x.full {
+		s.begin(x.m.Batch.ID, func() (_ any, err error) {
+			if x.lease == nil {
+				x.lease, err = slab.Match(x.m.Batch.Inputs())
+			} else {
+				err = slab.Resume(x.lease)
+			}
+			if x.full = errors.Is(err, features.ErrFull); x.full {
 				err = nil
 			}
 			return x, err
 		})
-		return
 	}
-	m, ok := s.due.peek()
-	if !ok || len(s.leases) >= s.ahead {
-		if news {
-			s.begin(sampling.ID{}, func() (any, error) { return nil, nil })
-		}
-		return
-	}
-	s.due.take(m.Batch.ID.Of)
-	s.begin(m.Batch.ID, func() (any, error) {
-		lease, err := slab.Match(m.Batch.Inputs())
-		x := &matching{m, lease, errors.Is(err, features.ErrFull)}
-		if x.full {
-			err = nil
-		}
-		return x, err
-	})
 }

@@ -90,7 +90,7 @@ func (p *Plane) link(pr *peer) {
 		if pr.ctx.Err() != nil {
 			return
 		}
-		if refused(err) { // it is not mended by waiting
+		if errors.Is(err, transport.ErrVersion) || status.Code(err) == codes.PermissionDenied { // it is not mended by waiting
 			p.o.Logger.Warn("control plane was refused by a peer, or refuses it", "node", pr.node, "error", err)
 		} else {
 			p.o.Logger.Debug("control plane connection ended", "node", pr.node, "error", err)
@@ -102,11 +102,6 @@ func (p *Plane) link(pr *peer) {
 			return
 		}
 	}
-}
-
-// refused tells whether the two ends of a connection do not go together.
-func refused(err error) bool {
-	return errors.Is(err, transport.ErrVersion) || status.Code(err) == codes.PermissionDenied
 }
 
 // talk connects to a peer, and sends until the connection ends.

@@ -226,12 +226,6 @@ func (p *Plane) Handle(m Method, h Handler) {
 	p.handlers[m] = h
 }
 
-func (p *Plane) handler(m Method) Handler {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.handlers[m]
-}
-
 // SetPeer says where a node is.
 func (p *Plane) SetPeer(node, address string) {
 	p.mu.Lock()

@@ -33,11 +33,6 @@ type file struct {
 	Sums [][]byte `json:"sums"` // SHA-256
 }
 
-func (f *file) chunk(i int) (at int64, n int) {
-	at = int64(i) * ChunkBytes
-	return at, int(min(ChunkBytes, f.Size-at))
-}
-
 // listing says what there is to copy.
 type listing struct {
 	Files []file `json:"files"`
@@ -263,7 +258,8 @@ func (c *copying) file(ctx context.Context, f *file) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for k := range f.Sums {
-		at, n := f.chunk(k)
+		at := int64(k) * ChunkBytes
+		n := int(min(ChunkBytes, f.Size-at))
 		good := func(b []byte) error {
 			if h := sha256.Sum256(b); !slices.Equal(h[:], f.Sums[k]) {
 				return fmt.Errorf("%w: chunk %d of %s", ErrDamaged, k, f.Name)

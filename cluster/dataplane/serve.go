@@ -133,7 +133,9 @@ func (s *session) call(in *incoming) (r Reply, err error) {
 			err = errors.New("the handler panicked")
 		}
 	}()
-	h := s.p.handler(in.method)
+	s.p.mu.Lock()
+	h := s.p.handlers[in.method]
+	s.p.mu.Unlock()
 	if h == nil {
 		return Reply{}, fmt.Errorf("node %s serves no method %d", s.p.o.Node, in.method)
 	}

@@ -137,16 +137,13 @@ func (s *session) nudge() {
 	}
 }
 
-// maxUrgent bounds the answers that a peer may cause without reading them.
-func (s *session) maxUrgent() int { return 4*s.p.o.MaxAsks + 16 }
-
 // queue adds a frame that needs no credit.
 func (s *session) queue(f *frame) {
 	s.mu.Lock()
 	full := false
 	if s.err == nil {
 		s.urgent = append(s.urgent, f)
-		full = len(s.urgent) > s.maxUrgent()
+		full = len(s.urgent) > 4*s.p.o.MaxAsks+16 // answers that a peer causes without reading them
 	}
 	s.mu.Unlock()
 	if full {
