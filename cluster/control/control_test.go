@@ -389,6 +389,44 @@ func TestReceive(t *testing.T) {
 	if r := <-answers; r.err != nil || r.body[0] != 8 {
 		t.Errorf("%v, %v", r.body, r.err)
 	}
+	// Word of what was taken counts only from the link that it went over.
+	acked := make(chan error, 1)
+	p.mu.Lock()
+	pr := p.peers["b"]
+	pr.waiting[number{kindRequest, 9}] = acked
+	p.mu.Unlock()
+	for _, link := range []uint64{pr.number + 1, pr.number} {
+		if len(acked) > 0 {
+			t.Error("word from another link counts")
+		}
+		raw := pack(func(m *envelope) { m.Type, m.Of, m.Seq, m.Link = kindTaken, kindRequest, 9, link })
+		if err := p.receive("b", &message{target: "asks", sender: "count/b", raw: raw}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-acked; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who asks an actor of its own node hears that the plane is closed, and not what that did to the actor's answer.
+func TestCloseEndsOwnAsks(t *testing.T) {
+	p := planes(t, nil, "a")[0]
+	entered, asked := make(chan struct{}), make(chan error, 1)
+	p.Handle("wait", func(ctx context.Context, _, _ string, _ []byte) ([]byte, error) {
+		close(entered)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	go func() {
+		_, err := p.Ask(within(t), "wait", "a", nil)
+		asked <- err
+	}()
+	<-entered
+	p.Close()
+	if err := <-asked; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
 }
 
 // Whatever comes from the network, nothing panics, and what is decoded keeps to
