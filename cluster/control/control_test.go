@@ -409,6 +409,21 @@ func TestReceive(t *testing.T) {
 	}
 }
 
+// A message is taken once, none of an older link, and a newer link counts anew.
+func TestTakeByLink(t *testing.T) {
+	p := planes(t, nil, "a")[0]
+	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
+	for _, c := range []struct {
+		link, seq uint64
+		taken     bool
+	}{{2, 1, true}, {2, 1, false}, {1, 2, false}, {2, 2, true}, {3, 1, true}, {2, 3, false}} {
+		pr, _, err := p.take("b", &message{target: "count/a", sender: "asks"}, &envelope{From: 2, To: 1, Type: kindRequest, Link: c.link, Seq: c.seq})
+		if err != nil || (pr != nil) != c.taken {
+			t.Errorf("message %d of link %d: %t, %v", c.seq, c.link, pr != nil, err)
+		}
+	}
+}
+
 // Who asks an actor of its own node hears that the plane is closed, and not what that did to the actor's answer.
 func TestCloseEndsOwnAsks(t *testing.T) {
 	p := planes(t, nil, "a")[0]
