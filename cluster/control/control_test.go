@@ -389,30 +389,29 @@ func TestReceive(t *testing.T) {
 	if r := <-answers; r.err != nil || r.body[0] != 8 {
 		t.Errorf("%v, %v", r.body, r.err)
 	}
-	// Word of what was taken counts only from the link that it went over.
-	acked := make(chan error, 1)
-	p.mu.Lock()
-	pr := p.peers["b"]
-	pr.waiting[number{kindRequest, 9}] = acked
-	p.mu.Unlock()
-	for _, link := range []uint64{pr.number + 1, pr.number} {
-		if len(acked) > 0 {
-			t.Error("word from another link counts")
-		}
-		raw := pack(func(m *envelope) { m.Type, m.Of, m.Seq, m.Link = kindTaken, kindRequest, 9, link })
-		if err := p.receive("b", &message{target: "asks", sender: "count/b", raw: raw}); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := <-acked; err != nil {
-		t.Error(err)
-	}
 }
 
-// A message is taken once, none of an older link, and a newer link counts anew.
+// A message is taken once, none of an older link, and a newer link counts anew. Word of what was taken counts only from
+// the link that it went over.
 func TestTakeByLink(t *testing.T) {
 	p := planes(t, nil, "a")[0]
 	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
+	acked := make(chan error, 1)
+	p.mu.Lock()
+	b := p.peers["b"]
+	b.waiting[number{kindRequest, 9}] = acked
+	p.mu.Unlock()
+	for _, link := range []uint64{b.number + 1, b.number} { // before anything is sent, which could fail, too
+		if len(acked) > 0 {
+			t.Error("word from another link counts")
+		}
+		if _, _, err := p.take("b", nil, &envelope{From: 2, To: 1, Type: kindTaken, Of: kindRequest, Seq: 9, Link: link}); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(acked) != 1 {
+		t.Error("word from its link does not count")
+	}
 	for _, c := range []struct {
 		link, seq uint64
 		taken     bool
