@@ -3,6 +3,7 @@ package samplers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -286,4 +287,24 @@ func TestSaysOnceThatNobodySamples(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who asks a node that goes meanwhile hears at once that it is gone, and not what that did to the question.
+func TestWhileANodeAnswers(t *testing.T) {
+	r := newRemote(Options{}, "c", false)
+	defer r.Close()
+	b, gone := context.WithCancelCause(t.Context())
+	r.peers["b"] = b
+	if err := r.while(t.Context(), "b", func(ctx context.Context) error { return ctx.Err() }); err != nil {
+		t.Error(err)
+	}
+	why := errors.New("it is gone")
+	err := r.while(t.Context(), "b", func(ctx context.Context) error {
+		gone(why)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != why {
+		t.Errorf("the question ended by %v", err)
+	}
 }
