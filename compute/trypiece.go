@@ -27,6 +27,9 @@ type PieceSizes struct {
 // PieceTrial is what a gradient took of a piece that is not the first.
 type PieceTrial struct {
 	Bytes             int64         // that the piece's engine holds from one step to the next, messages not counted
+	Shared            int64         // of these, what trainers beside hold no other of
+	Spills            int64         // of these, what lies in files where there is a directory for them
+	slack             int64         // of these, and of Spills, what arenas allocated beside what was asked of them
 	Forward, Backward time.Duration // without waiting for other pieces
 	Rows              []SentRows    // in the order in which they are sent
 	Inputs            int           // values of rows of features that cross each border before the first step
@@ -52,6 +55,25 @@ func (m *Model) TryPieces(ctx context.Context, x func() *cpu.Exec, nonZero float
 		trials = append(trials, t)
 	}
 	return trials, nil
+}
+
+// PieceBytes returns the bytes of a PieceTrial of size s, of Recompute if again, within a twentieth for all but small ones: two smaller pieces of its
+// proportions are tried, as bytes are linear in sizes.
+func (m *Model) PieceBytes(ctx context.Context, x func() *cpu.Exec, nonZero float64, again bool, s PieceSizes) (of PieceTrial, err error) {
+	parts := m.parts(int64(s.Masters + s.Others + s.Entries))
+	small := func(times int64) PieceSizes {
+		share := func(n int) int { return int((int64(n)*times + parts - 1) / parts) }
+		return PieceSizes{Masters: share(s.Masters), Others: share(s.Others), Entries: share(s.Entries), Sent: share(s.Sent), Targets: share(s.Targets), Mean: s.Mean}
+	}
+	trials, err := m.TryPieces(ctx, x, nonZero, again, 0, small(1), small(2))
+	if err != nil {
+		return of, err
+	}
+	one, two := &trials[0], &trials[1]
+	whole := func(one, two int64) int64 { return one + (two-one)*(parts-1) }
+	return PieceTrial{
+		Bytes: whole(one.Bytes-one.slack, two.Bytes-two.slack), Shared: whole(one.Shared, two.Shared), Spills: whole(one.Spills-one.slack, two.Spills-two.slack),
+	}, nil
 }
 
 func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float64, again bool, steps int, s PieceSizes) (trial PieceTrial, err error) {
@@ -95,7 +117,9 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 			trial.Backward = e.backward
 		}
 	}
-	trial.Bytes = t.Bytes()
+	trial.Bytes, trial.Shared = t.Bytes(), t.Shared()
+	mem := &e.core.tape.mem
+	trial.Spills, trial.slack = trial.Shared+4*int64(mem.Cap()), 4*int64(mem.Cap()-mem.asked)
 	if e.halo.knows {
 		trial.Inputs = m.spec.InDim
 	}

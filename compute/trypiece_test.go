@@ -74,3 +74,28 @@ func TestTryPieces(t *testing.T) {
 		})
 	}
 }
+
+// What a piece holds is foreseen from smaller ones of its proportions.
+func TestPieceBytes(t *testing.T) {
+	ds := testDataset(1500, 5, 200, false)
+	size := PieceSizes{Masters: 20000, Others: 7000, Entries: 120000, Sent: 9000, Targets: 4000, Mean: 20000}
+	for _, model := range []string{"gcn", "sage", "gin", "gat"} {
+		for _, again := range []bool{false, true} {
+			m := elsewhere(t, mustModel(t, sized(Spec{Model: model, InputDropout: 0.5}, 3, 200, 96, 5), ds.Graph))
+			exec := func() *cpu.Exec { return testExec(t, 2, detected(t)) }
+			trials, err := m.TryPieces(t.Context(), exec, 1, again, 0, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := m.PieceBytes(t.Context(), exec, 1, again, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, x := range map[string][2]int64{"bytes": {got.Bytes, trials[0].Bytes}, "in files": {got.Spills, trials[0].Spills}, "shared": {got.Shared, trials[0].Shared}} {
+				if share := float64(x[0]) / float64(x[1]); x[1] > 0 && (share < 0.95 || share > 1.02) || x[1] == 0 && x[0] != 0 {
+					t.Errorf("%s, again %v: %s foreseen as %d, and there are %d", model, again, what, x[0], x[1])
+				}
+			}
+		}
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
-	"github.com/gnnactor/gnnactor/scheduler"
 	"github.com/gnnactor/gnnactor/training/update"
 )
 
@@ -103,6 +102,9 @@ func (f *inFlight) id(k int64) sampling.ID {
 // epoch returns the first step of the epoch of step k.
 func (f *inFlight) epoch(k int64) int64 { return k - k%int64(f.d.steps) }
 
+// late returns how many steps before that of k were not applied to the parameters that its batch reads.
+func (f *inFlight) late(k int64) int { return int(min(f.bound, k-f.epoch(k))) }
+
 func (f *inFlight) search(seeds []uint32) (*compute.ActiveSet, error) {
 	batch, err := f.d.batch(seeds)
 	if err != nil {
@@ -125,7 +127,7 @@ func (f *inFlight) result(k int64) (pieceResult, error) {
 		if err := f.launch(f.next); err != nil {
 			return pieceResult{}, fmt.Errorf("%s: %w", f.id(f.next), err)
 		}
-		if f.next++; f.next == f.first+1 && f.d.steps > 1 {
+		if f.next++; f.next == f.first+1 {
 			if err := f.fit(); err != nil {
 				return pieceResult{}, err
 			}
@@ -143,11 +145,11 @@ func (f *inFlight) result(k int64) (pieceResult, error) {
 func (f *inFlight) fit() error {
 	first := f.trainers[0]
 	f.results[0] <- <-f.results[0]
-	what := "what a batch and the search for the next hold"
-	if n := len(f.trainers); n > 1 {
-		what = fmt.Sprintf("what %d batches in flight and the search for the next hold (fewer trainers have fewer in flight, with the same result)", n)
+	ahead := f.ahead
+	if f.d.steps == 1 { // of the only batch
+		ahead = 0
 	}
-	return scheduler.WithinOfPieces(f.d.cfg.limit, what, first.Shared()+int64(len(f.trainers))*(first.Bytes()-first.Shared())+f.ahead)
+	return f.d.fitsBatches(len(f.trainers), first.Bytes(), first.Shared(), ahead)
 }
 
 // trainer says which one computes the batch of step k.
@@ -169,7 +171,7 @@ func (f *inFlight) launch(k int64) error {
 			return context.Cause(f.ctx)
 		}
 	}
-	params := f.versions[max(k-f.bound, f.epoch(k))%int64(len(f.versions))]
+	params := f.versions[(k-int64(f.late(k)))%int64(len(f.versions))]
 	f.tasks.Go(func() {
 		var r pieceResult
 		r.err = pool.Recovered(func() error {

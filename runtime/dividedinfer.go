@@ -14,7 +14,6 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
-	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // Outputs are what a model made of every node of a divided graph.
@@ -28,15 +27,6 @@ type Outputs struct {
 	here   int
 	// Sent are the bytes of values that pieces here sent others, layer by layer (Model.Blocks).
 	Sent []int64
-}
-
-// fits reports what of inference is more than the memory limit allows, with its values in memory or in files.
-func (d *Divided) fits(inFiles bool) error {
-	peak, kept := d.model.PieceMemory(d.pieces)
-	if inFiles {
-		return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak)
-	}
-	return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
 }
 
 // Infer computes the model's outputs for all nodes, exactly, as Runtime.Embed does. What is made of nodes lies in

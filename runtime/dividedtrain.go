@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute"
@@ -21,7 +23,7 @@ import (
 
 // Train trains on global batches, as a Runtime with the sampler full does, each epoch being one step, on all training nodes; or, with Config.Sampling.Hybrid, on
 // those of the sampler khop. It begins with the parameters that d has. told, which may be nil, hears of each epoch, by its mean loss and its accuracy on the seeds as they were
-// trained; an error of its ends training. All pieces are computed in this process, each by a goroutine of its own, which keeps its
+// trained; an error of its ends training. Config.Observe hears of each step, and of the end. All pieces are computed in this process, each by a goroutine of its own, which keeps its
 // activations in memory; they exchange rows and the rows' gradients directly. Of a batch rows that its seeds depend on alone are exchanged, and summed where
 // that is worth it; what is computed of a node by itself is of all.
 //
@@ -53,6 +55,14 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		x.SetPrecision(c.precision)
 		return x
 	}
+	bound := min(c.Training.Sync.Bound(), d.steps-1) // epochs' last steps are late for nobody
+	most := bound + 1
+	if n := c.Execution.Trainers; n > 0 {
+		most = min(most, n)
+	}
+	if err := d.foresee(ctx, exec, nodes, most); err != nil {
+		return err
+	}
 	ex := d.exchange(compute.NewMemoryExchange())
 	var places compute.Places
 	here := 0
@@ -73,11 +83,6 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	defer trainer.Close()
 	if c.Training.Recompute {
 		trainer.Recompute()
-	}
-	bound := min(c.Training.Sync.Bound(), d.steps-1) // epochs' last steps are late for nobody
-	most := bound + 1
-	if n := c.Execution.Trainers; n > 0 {
-		most = min(most, n)
 	}
 	trainers := []*compute.PieceTrainer{trainer}
 	for len(trainers) < most {
@@ -100,6 +105,11 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return nil
 	})
 	defer func() { d.params = u.Params() }()
+	began := time.Now()
+	var lateness []int64
+	if c.Training.Sync.Asynchronous() {
+		lateness = make([]int64, c.Training.Sync.Bound()+1)
+	}
 	f := &inFlight{d: d, u: u, nodes: nodes, loss: loss, bound: int64(bound), next: state.Step, end: int64(c.Training.Epochs * d.steps), trainers: trainers}
 	f.begin(ctx)
 	defer f.over()
@@ -117,6 +127,14 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		ends := id.Batch == d.steps-1
 		state.Book(id, r.of, ends)
 		f.applied(state.Step)
+		late := f.late(state.Step - 1)
+		if lateness != nil {
+			lateness[late]++
+		}
+		d.observe(Event{
+			Kind: EventStep, Epoch: id.Epoch, Batch: id.Batch, Batches: d.steps, Applied: state.Step, Loss: r.of.Loss / r.of.Weight, Staleness: late,
+			TrainAccuracy: math.NaN(), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(), Wall: time.Since(began),
+		})
 		moves := r.moves && state.Step < f.end
 		if c.Checkpoint.Dir != "" && (ends || moves) {
 			if err := verified(); err != nil {
@@ -148,7 +166,20 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return fmt.Errorf("%w after %s", training.ErrMoves, id)
 		}
 	}
-	return verified()
+	if err := verified(); err != nil {
+		return err
+	}
+	d.observe(Event{
+		Kind: EventDone, Epoch: int(state.Step)/d.steps - 1, Batches: d.steps, Applied: state.Step, Loss: state.LastLoss, Late: lateness,
+		TrainAccuracy: math.NaN(), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(), Wall: time.Since(began), Lineage: state.Chain.String(),
+	})
+	return nil
+}
+
+func (d *Divided) observe(e Event) {
+	if d.cfg.Observe != nil {
+		d.cfg.Observe(e)
+	}
 }
 
 // NotInPieces says what of c batches that all pieces of a partition set compute together do not have; nil: all that is asked, they have.
@@ -161,7 +192,8 @@ func (c *Config) NotInPieces() (bad []string) {
 	}{
 		{"a sampler other than full, or khop with hybrid", !c.InPieces()},
 		{"sampler-options temporal", err == nil && sampler.Temporal},
-		{"hybrid batches with batch norm, whose statistics would be of all nodes, or gcn-norm block", c.Sampling.Hybrid && (spec.Norm == "batch" || spec.GCNNorm == "block")},
+		{"hybrid batches with batch norm, gin's unless another is given, whose statistics would be of all nodes: --norm layer has those of each", c.Sampling.Hybrid && spec.Norm == "batch"},
+		{"hybrid batches with gcn-norm block", c.Sampling.Hybrid && spec.GCNNorm == "block"},
 		{"micro-batches", c.Sampling.MicroBatches > 1},
 		{"samplers, credits and sample-on, as nothing is sampled", e.Samplers > 0 || e.Credits > 0 || e.SampleOn != ""},
 		{"sync ssp with the sampler full, whose epochs are one step each", c.Training.Sync.Asynchronous() && !c.Sampling.Hybrid},

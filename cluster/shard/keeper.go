@@ -178,13 +178,18 @@ func (k *Keeper) Wanted() (wanted, moving int) {
 // go when the others had them.
 func (k *Keeper) Moves() (taken, left int64) { return k.taken.Load(), k.left.Load() }
 
-// Ready waits until every shard lies somewhere.
+// Ready waits until every shard lies somewhere, and says once that MinNodes are not there.
 func (k *Keeper) Ready(ctx context.Context) error {
 	if v, _ := k.o.Member.View(); len(keepers(v)) == 0 {
 		k.o.Logger.Warn("waiting: " + Nobody)
 	}
 	var told []int
+	short := false
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+		if here := len(keepers(v)); !short && !k.begun.Load() && here < k.o.MinNodes {
+			short = true
+			k.o.Logger.Info("waiting for nodes that are to hold the "+k.store.what+" with this one: add them with 'gnnactor cluster join', or begin with fewer (--wait-for)", "wait-for", k.o.MinNodes, "here", here)
+		}
 		if lost := k.lost(v); len(lost) > 0 && !slices.Equal(lost, told) {
 			told = lost
 			k.o.Logger.Warn(k.store.waiting, k.store.what, lost)

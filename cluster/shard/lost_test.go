@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -68,6 +69,56 @@ func TestTellLost(t *testing.T) {
 	if a.keeper.TellLost(v); !strings.Contains(said.String(), "pieces=[1] were-at=[b]") {
 		t.Errorf("piece 1 was at b, and a says %q", said.String())
 	}
+}
+
+// A node that waits for others before anything is dealt says for how many, once however they come, and nothing when all are there.
+func TestReadyTellsShort(t *testing.T) {
+	m, l := MapOf([]uint32{0, 512, rows}), features.LayoutOf(table(graph.Float32, 4))
+	store := membership.NewMemStore()
+	defer store.Close()
+	come := func(name string, said io.Writer) *keeperNode {
+		p, member := join(t, store, name)
+		k, err := Keep(within(t), Options{
+			Member: member, Plane: p, Map: m, Layout: l, Replicas: 1, MinNodes: 3, Pieces: []int{0, 1}, Logger: slog.New(slog.NewTextHandler(said, nil)),
+			Bring: func(_ context.Context, i int, _ []string) (*graph.Features, error) { return l.NewTable(m.Rows(i)), nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &keeperNode{p, member, k}
+	}
+	lines, ready := make(writes, 8), make(chan error)
+	a := come("a", lines)
+	defer a.exit(t)
+	go func() { ready <- a.keeper.Ready(within(t)) }()
+	select {
+	case line := <-lines:
+		if !strings.Contains(line, "waiting for nodes") || !strings.Contains(line, "wait-for=3 here=1") {
+			t.Errorf("it says %q", line)
+		}
+	case err := <-ready:
+		t.Fatalf("alone of three it says nothing, and is ready: %v", err)
+	}
+	b := come("b", io.Discard)
+	defer b.exit(t)
+	c := come("c", lines)
+	defer c.exit(t)
+	if err := errors.Join(<-ready, c.keeper.Ready(within(t))); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case line := <-lines:
+		t.Errorf("it says more: %q", line)
+	default:
+	}
+}
+
+// writes are what was written.
+type writes chan string
+
+func (w writes) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
 }
 
 // What a node has heard of holders its reads know, though the task that passes it on to them has not run yet: they ask the holders, and warn of nothing.

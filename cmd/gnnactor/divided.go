@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/scheduler"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // overPieces is what the commands that infer say of partition sets.
@@ -256,10 +258,17 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 	return err
 }
 
+// dividedRun is what a command knows of a training that is made again when pieces move, or a node is lost.
+type dividedRun struct {
+	steps *lineLog
+	shown bool
+	late  []int64 // gradients that were 0, 1, … steps late
+}
+
 // trainDivided trains on batches that all pieces compute together over the partition set cfg.Data.Path.
-func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config) (err error) {
+func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config, run *dividedRun) (err error) {
 	bad := cfg.NotInPieces()
-	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "steps", "eval-every", "audit"} {
+	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "eval-every", "audit"} {
 		if cmd.Flags().Changed(flag) {
 			bad = append(bad, "--"+flag)
 		}
@@ -270,28 +279,46 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	if bad != nil {
 		return usagef("batches that all pieces compute together, over a partition set, do not have: %s; leave that out, or train on the store that the set was made of", strings.Join(bad, "; "))
 	}
+	asynchronous := cfg.Training.Sync.Asynchronous()
+	if asynchronous && run.late == nil {
+		run.late = make([]int64, cfg.Training.Sync.Bound()+1)
+	}
+	loss := math.NaN()
+	cfg.Observe = func(e runtime.Event) {
+		loss = e.Loss // the last is of the end, and of the last epoch
+		if run.steps.writeStep(e, asynchronous); e.Kind == runtime.EventStep && asynchronous {
+			run.late[e.Staleness]++
+		}
+	}
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
-	began, start, last := time.Now(), d.ParametersSHA256(), math.NaN()
+	if !run.shown {
+		run.shown = true
+		c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
+	}
+	began, start := time.Now(), d.ParametersSHA256()
 	d.SpillTo(c.scratch)
 	if os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(scheduler.PiecesGCPercent))
 	}
-	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
-		if last != last && d.Resumed() > 0 {
+	tellResumed := sync.OnceFunc(func() {
+		if d.Resumed() > 0 {
 			c.logf("resumed after %d epochs", d.Resumed())
 		}
-		last = loss
+	})
+	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
+		tellResumed()
 		c.logf("epoch %d of %d: loss %s, training accuracy %s", epoch+1, cfg.Training.Epochs, formatLoss(loss), formatPercent(accuracy))
 		return nil
 	})
+	tellResumed()
 	took := time.Since(began)
-	// What ends too early is saved as far as it came, in one process: on nodes others go on, or all do from a checkpoint.
-	if c.save != "" && (err == nil || cfg.Cluster.Spread == nil && d.ParametersSHA256() != start && !errors.Is(err, runtime.ErrDamaged)) {
+	// What ends too early is saved as far as it came, unless other nodes go on, or all do from a checkpoint.
+	last := cfg.Cluster.Spread == nil && !errors.Is(err, runtime.ErrDamaged) || errors.Is(err, training.ErrLast)
+	if c.save != "" && (err == nil || last && d.ParametersSHA256() != start) {
 		if failed := d.Save(c.save); failed != nil {
 			return errors.Join(err, fmt.Errorf("--save: %w", failed))
 		}
@@ -321,8 +348,12 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 			return err
 		}
 	}
-	return c.printJSON(map[string]any{
-		"test_accuracy": finite(split[2].Accuracy), "valid_accuracy": finite(split[1].Accuracy), "train_loss": finite(last),
+	result := map[string]any{
+		"test_accuracy": finite(split[2].Accuracy), "valid_accuracy": finite(split[1].Accuracy), "train_loss": finite(loss),
 		"epochs": cfg.Training.Epochs, "seconds": took.Seconds(), "batches": cfg.Training.Epochs * d.Steps(), "parameters_sha256": d.ParametersSHA256(),
-	})
+	}
+	if asynchronous {
+		result["staleness"] = run.late
+	}
+	return c.printJSON(result)
 }

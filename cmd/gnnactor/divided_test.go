@@ -2,17 +2,24 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // What eval, embed and predict say of a partition set is what they say of the store that it was made of: with
@@ -170,6 +177,116 @@ func TestTrainDivided(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", more, code, stderr)
 		}
 	}
+}
+
+// allHere has all pieces of a set here, as a node of a cluster would that computes them all, and hears between two steps.
+type allHere struct {
+	compute.Exchange
+	pieces  []*store.Piece
+	between func()
+}
+
+func (s *allHere) Mine() (all []int) {
+	for i := range s.pieces {
+		all = append(all, i)
+	}
+	return all
+}
+func (s *allHere) Piece(i int) *store.Piece { return s.pieces[i] }
+func (s *allHere) Better() bool             { s.between(); return false }
+func (s *allHere) Keep([]byte)              {}
+func (s *allHere) Kept() []byte             { return nil }
+
+// A node that trains again says once what it trains on, and saves what it came to where it was the last, but not where others go on.
+func TestTrainDividedAgain(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "set")
+	mustInvoke(t, "partition", "--data", storeOf(t, generate.Builtin()), "--parts", "2", "--out", path)
+	set, err := pieces.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := &allHere{}
+	for i := range set.Pieces() {
+		p, err := set.OpenPiece(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		here.pieces = append(here.pieces, p)
+	}
+	cfg := runtime.DefaultConfig()
+	cfg.Data.Path, cfg.Model.Name, cfg.Cluster.Spread, cfg.Training.Epochs = path, "gcn", here, 4
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+	var out, said bytes.Buffer
+	_, a := newRoot(&out, &said)
+	a.output = outputJSON
+	run := new(dividedRun)
+	for i, c := range []struct {
+		why   error
+		saves bool
+	}{{errors.New("node b is lost"), false}, {fmt.Errorf("%w: %w", context.Canceled, training.ErrLast), true}, {nil, true}} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		here.Exchange = compute.NewMemoryExchange()
+		steps := 0
+		here.between = func() {
+			if steps++; steps == 3 && c.why != nil {
+				stop(c.why)
+			}
+		}
+		command := &trainCommand{app: a, save: filepath.Join(dir, fmt.Sprint(i))}
+		if err := command.trainDivided(ctx, newTrain(a), cfg, run); !errors.Is(err, c.why) {
+			t.Fatalf("it ends with %v, want %v", err, c.why)
+		}
+		if _, err := os.Stat(command.save); (err == nil) != c.saves {
+			t.Errorf("%v: what it came to is saved: %v", c.why, err)
+		}
+		stop(nil)
+	}
+	if n := strings.Count(said.String(), "nodes in 2 pieces"); n != 1 {
+		t.Errorf("it says %d times on what it trains:\n%s", n, said.String())
+	}
+}
+
+// What is said of steps of a run on a store is said of those on a set, too: how late each gradient was, and a loss where nothing was left to train.
+func TestTrainDividedTells(t *testing.T) {
+	dir := t.TempDir()
+	set, lines := filepath.Join(dir, "set"), filepath.Join(dir, "steps")
+	mustInvoke(t, "partition", "--data", storeOf(t, generate.Builtin()), "--parts", "2", "--out", set)
+	args := []string{
+		"train", "--data", set, "--model", "sage", "--sampler", "khop", "--hybrid", "--batch-size", "300", "--epochs", "2", "--sync", "ssp:2", "--output", "json",
+		"--steps", lines, "--checkpoint", filepath.Join(dir, "kept"),
+	}
+	out, _ := mustInvoke(t, args...)
+	want := lastLine(t, out)
+	b, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, n := []any{0.0, 0.0, 0.0}, 0
+	for line := range strings.Lines(string(b)) {
+		v := lastLine(t, line)
+		late := int(v["staleness"].(float64))
+		counts[late] = counts[late].(float64) + 1
+		if n++; v["applied"] != float64(n) || v["loss"].(float64) <= 0 || late != min(int(v["batch"].(float64)), 2) {
+			t.Errorf("step %d is %s", n, line)
+		}
+	}
+	if got := want["staleness"]; n != int(want["batches"].(float64)) || !reflect.DeepEqual(got, counts) {
+		t.Errorf("%d steps of %v, late by %v; it says %v", n, want["batches"], counts, got)
+	}
+	out, said := mustInvoke(t, append(args, "--resume")...)
+	if got := lastLine(t, out); got["train_loss"] == nil || got["train_loss"] != want["train_loss"] || got["parameters_sha256"] != want["parameters_sha256"] || !strings.Contains(said, "resumed after 2 epochs") {
+		t.Errorf("resumed when it was over: %v, want %v; said %s", got, want, said)
+	}
+	if again, err := os.ReadFile(lines); err != nil || !bytes.Equal(again, b) {
+		t.Errorf("steps of a run that was over: %v\n%s", err, again)
+	}
+	for want, args := range map[string][]string{"--norm layer": {"--model", "gin"}, "gcn-norm block": {"--model", "gcn", "--gcn-norm", "block"}} {
+		if code, _, stderr := invoke(t, append([]string{"train", "--data", set, "--sampler", "khop", "--hybrid"}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+	mustInvoke(t, "train", "--data", set, "--sampler", "khop", "--hybrid", "--model", "gin", "--norm", "layer", "--epochs", "1")
 }
 
 // near tells whether two .npy files have one header and values that differ by 1e-5 at most, by them.

@@ -29,7 +29,8 @@ features; edge_index_0, edge_index_1, ..., for each layer the sources and the ta
 rows of the layer's input; num_targets, for each layer how many of its first rows are computed; and,
 with gcn, degree, 1 + the in-neighbours of each node. For a whole graph all layers have its edges and nodes.
 
-MODEL may be another program's, too, with names that 'gnnactor inspect' understands. What its tensors do not say of
+MODEL may be another program's, too, with names that 'gnnactor inspect' understands; one whose names need a map to be
+read is written as gnnactor's first: 'gnnactor train --data STORE --params THEIRS --map FILE --epochs 0 --save MODEL'. What its tensors do not say of
 the computation, which a file of 'train --save' does, --activation, --aggregation and --residual do.
 
 docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,

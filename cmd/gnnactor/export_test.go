@@ -79,6 +79,11 @@ func TestExportedModelsPredictTheSame(t *testing.T) {
 	if got := predicted("--params", mapped, "--activation", "elu", "--map", names); got != want {
 		t.Errorf("by a map it predicts otherwise:\n%s", got)
 	}
+	mustInvoke(t, "train", "--data", in("store"), "--params", mapped, "--map", names, "--activation", "elu", "--epochs", "0", "--save", in("ours.safetensors"))
+	mustInvoke(t, "export", in("ours.safetensors"), in("ours.onnx"))
+	if computed, err := os.ReadFile(in("ours.onnx")); err != nil || !bytes.Equal(computed, computation) {
+		t.Errorf("of a model that was read by a map and saved the ONNX is another, %v", err)
+	}
 	if code, _, stderr := invoke(t, "predict", "--data", in("store"), "--params", mapped, "--model", "gat", "--layers", "2", "--hidden", "16", "--heads", "4", "--output-heads", "2"); code == exitDone ||
 		!strings.Contains(stderr, `"begin.w" of shape`) || !strings.Contains(stderr, "map") {
 		t.Errorf("without the map: exit %d, %s", code, stderr)

@@ -61,7 +61,9 @@ may lie features.npy and so on, as for numpy.
 A few bytes can name a node or a size of any number, or unpack to any length. What
 is far beyond the input is refused unless --num-nodes or --max-expansion allow it.
 
-STORE appears only when it is complete.`,
+STORE appears only when it is complete. An import that was killed leaves a hidden directory
+.STORE.tmp-NUMBER beside it. The next one to the same STORE removes it; one of another name may be
+removed by hand, unless somebody is importing to that STORE.`,
 		Example: `  gnnactor import cora-ogb cora
   gnnactor import cora_ml.npz cora_ml --undirected
   gnnactor import edges.tsv.zst graph --undirected --self-loops

@@ -49,7 +49,7 @@ node that has the parameters, and each line of --steps has that of its step.
 
 What files are to be written is tried before training begins, and one that fails in the end keeps
 no other from being written. Interrupted (Ctrl-C), it writes them, too: --save has the
-parameters that it came to, or the best so far.
+parameters that it came to, or the best so far. A node whose part others take over writes none.
 
 With --patience the run ends with the parameters that are best by validation, and --save has them
 (--keep last: the last ones). Checkpoints have both, so that a run that was killed after the
@@ -155,17 +155,18 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 	if err := checkDistinct(outputFile{"--save", c.save}, outputFile{"--plot", c.plot}, outputFile{"--trace", cfg.Execution.Trace}, outputFile{"--steps", c.cluster.steps}, outputFile{"--metrics", c.metrics}); err != nil {
 		return err
 	}
-	if cfg.InPieces() && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
-		return c.trainDivided(cmd.Context(), cmd, cfg)
-	}
-	if c.plot != "" {
-		cfg.Execution.Spans = plotSpans
-	}
 	steps, err := openLines("--steps", c.cluster.steps)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, steps.close()) }() // what was trained is saved all the same
+	run := &dividedRun{steps: steps}
+	if cfg.InPieces() && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
+		return c.trainDivided(cmd.Context(), cmd, cfg, run)
+	}
+	if c.plot != "" {
+		cfg.Execution.Spans = plotSpans
+	}
 	metrics, err := openMetrics(c.metrics)
 	if err != nil {
 		return err
@@ -184,7 +185,7 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 	if p != nil {
 		defer func() { err = p.Leave(err) }()
 		if p.Spreads() {
-			return p.Compute(ctx, func(ctx context.Context, cfg runtime.Config) error { return c.trainDivided(ctx, cmd, cfg) })
+			return p.Compute(ctx, func(ctx context.Context, cfg runtime.Config) error { return c.trainDivided(ctx, cmd, cfg, run) })
 		}
 		ctx, start = p.Context(), p.Start
 	}

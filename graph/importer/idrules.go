@@ -23,7 +23,11 @@ func (r *records) checkID(i, k int) error {
 	case number && lines:
 		return errExponent(id)
 	case r.isHeader(i):
-		return errors.New("the header is here again, as where tables were put together with theirs; leave it out (tail -qn +2 b.csv c.csv >>a.csv)")
+		or := ""
+		if len(r.wanted) == 1 {
+			or = ", or if a node is called so, put it in quotes"
+		}
+		return fmt.Errorf("the header is here again, as where tables were put together with theirs; leave it out (tail -qn +2 b.csv c.csv >>a.csv)%s", or)
 	}
 	return checkText(id, quoted)
 }

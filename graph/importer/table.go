@@ -81,14 +81,14 @@ func (r *records) quoted(i, k int) bool {
 	return from > 0 && r.buf[from-1] == '"'
 }
 
-// isHeader tells whether row i has the names of its columns, of two at least.
+// isHeader tells whether row i has the names of its columns. Of one alone a name in quotes may be a node's.
 func (r *records) isHeader(i int) bool {
 	for k, c := range r.wanted {
 		if r.t.names == nil || r.t.names[c] != string(r.field(i, k)) {
 			return false
 		}
 	}
-	return len(r.wanted) > 1
+	return len(r.wanted) > 1 || len(r.wanted) == 1 && !r.quoted(i, 0)
 }
 
 // errorf reports what is wrong with row i.

@@ -272,6 +272,20 @@ func TestEdgesToNodesOtherwiseWritten(t *testing.T) {
 	}
 }
 
+// In a table of ids alone the column's name is no node but where it is in quotes.
+func TestHeaderAgainOfIDs(t *testing.T) {
+	from := func(nodes string) string {
+		return files{"edges.csv": "src,dst\na,b\n", "nodes.csv": nodes}.write(t)
+	}
+	err := Import(t.Context(), from("id\na\nid\nb\n"), filepath.Join(t.TempDir(), "s"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "nodes.csv line 3: the header is here again") || !strings.Contains(err.Error(), "in quotes") {
+		t.Errorf("the header again: %v", err)
+	}
+	if ds := imported(t, from("id\na\n\"id\"\nb\n"), Options{}); ds.Graph.NumNodes() != 3 {
+		t.Errorf("a node called so: %d nodes", ds.Graph.NumNodes())
+	}
+}
+
 // Splits are drawn by the seed, alike within classes, whatever the order of the rows, or by time.
 func TestDrawnSplits(t *testing.T) {
 	var rows []string
