@@ -44,8 +44,8 @@ type Parts struct {
 	Memory               int64   // of a node; 0: it bounds nothing
 }
 
-// Transport is what sending and receiving takes of processors, in seconds a byte (docs/benchmarks.md).
-const transport = 1.5e-9
+// Transport is what sending and receiving takes of processors under TLS, in seconds a byte: by what nodes take more than one process does (docs/benchmarks.md).
+const transport = 5.5e-9
 
 // framing is what the wire carries beside values, at most.
 const framing = 0.02

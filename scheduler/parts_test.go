@@ -157,7 +157,7 @@ func TestPartsAtTheirLeast(t *testing.T) {
 	if want := int64(2 * 2 * 4 * 1000 / 2); last.Bytes != want || last.Name != "gradients of parameters, and sums over nodes" {
 		t.Errorf("%+v, want %d bytes of gradients", last, want)
 	}
-	if rows := p.Phases[1]; rows.Name != "rows of layer 0" || rows.Time != 5760 { // 60 rows of 16 values go each way
+	if rows := p.Phases[1]; rows.Name != "rows of layer 0" || rows.Time != 21119 { // 60 rows of 16 values go each way
 		t.Errorf("%+v", rows)
 	}
 }

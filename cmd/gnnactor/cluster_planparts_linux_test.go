@@ -37,10 +37,10 @@ func TestNetPlanParts(t *testing.T) {
 	}
 	command("go", "build", "-o", gnn, ".") // a test's binary has other code
 	rmat := filepath.Join(dir, "rmat")
-	command(gnn, strings.Fields("generate rmat "+rmat+" --scale 17 --edges 2000000 --features 64 --classes 8 --train 0.1")...)
+	command(gnn, strings.Fields("generate rmat "+rmat+" --scale 19 --edges 8000000 --features 64 --classes 8 --train 0.1")...)
 	command(gnn, "partition", "--data", rmat, "--parts", "8", "--method", "hash", "--out", set)
 	model := strings.Fields("--sampler full --model gcn --hidden 64 --threads 1")
-	t.Log("| nodes | of a node, MiB: planned, measured, ratio | between nodes, MiB a step | a step, s |\n| --- | --- | --- | --- |")
+	t.Log("| nodes | of a node, MiB: planned, measured, ratio | between nodes, MiB a step | a step, s | processors for it, s |\n| --- | --- | --- | --- | --- |")
 	for nodes := 1; nodes <= 8; nodes *= 2 {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			c := startStores(t, nodes, 1)
@@ -60,7 +60,7 @@ func TestNetPlanParts(t *testing.T) {
 				}
 				n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", set, "--epochs", "1000000"}, model, c.nodeArgs(n)))
 			}
-			reach := func(epoch int) (sent uint64, at time.Time) {
+			reach := func(epoch int) (sent uint64, worked time.Duration, at time.Time) {
 				for _, n := range c.nodes {
 					if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, fmt.Sprintf("epoch %d of", epoch)) }); err != nil {
 						t.Fatalf("%s: %v", n.name, err)
@@ -73,11 +73,12 @@ func TestNetPlanParts(t *testing.T) {
 						t.Fatal(err)
 					}
 					sent += traffic.Sent
+					worked += processorTime(t, n.process.PID())
 				}
-				return sent, at
+				return sent, worked, at
 			}
-			before, began := reach(first)
-			after, ended := reach(last)
+			before, idle, began := reach(first)
+			after, worked, ended := reach(last)
 			most := int64(0)
 			for _, n := range c.nodes {
 				most = max(most, resident(t, n.process.PID()))
@@ -90,10 +91,14 @@ func TestNetPlanParts(t *testing.T) {
 				}
 				return fmt.Sprintf("%.2f", planned/measured)
 			}
+			work := 0.0
+			for _, n := range plan.Nodes {
+				work += cores * float64(n.ForwardNanos+n.BackNanos+n.CarryNanos) / 1e9
+			}
 			n := &plan.Nodes[plan.Largest]
 			memory, sent, step := float64(n.Bytes()+n.Once), float64(after-before)/steps, ended.Sub(began).Seconds()/steps
-			t.Logf("| %d | %.0f, %.0f, %s | %.1f, %.1f, %s | %.3f, %.3f, %s |", nodes, memory/(1<<20), float64(most)/(1<<20), ratio(memory, float64(most)),
-				float64(plan.Wire)/(1<<20), sent/(1<<20), ratio(float64(plan.Wire), sent), float64(plan.Step)/1e9, step, ratio(float64(plan.Step)/1e9, step))
+			t.Logf("| %d | %.0f, %.0f, %s | %.1f, %.1f, %s | %.3f, %.3f, %s | %.3f, %.3f, %s |", nodes, memory/(1<<20), float64(most)/(1<<20), ratio(memory, float64(most)),
+				float64(plan.Wire)/(1<<20), sent/(1<<20), ratio(float64(plan.Wire), sent), float64(plan.Step)/1e9, step, ratio(float64(plan.Step)/1e9, step), work, (worked-idle).Seconds()/steps, ratio(work, (worked-idle).Seconds()/steps))
 			within := func(what string, planned, measured, share float64) {
 				if planned < (1-share)*measured || planned > (1+share)*measured {
 					t.Errorf("%s: %.0f are planned, %.0f measured", what, planned, measured)
@@ -105,6 +110,25 @@ func TestNetPlanParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// processorTime returns what a process has had of processors.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields, ticks := strings.Fields(rest), 0
+	for _, f := range fields[11:13] { // of its own code, and of the kernel for it, in hundredths of a second
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // resident returns the most bytes that a process had in memory at a time, files' pages among them.
