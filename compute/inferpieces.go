@@ -369,9 +369,9 @@ func (r *piecesRun) heads() error {
 	})
 }
 
-// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, and what Activations
-// and an Exchange in memory keep of all.
-func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
+// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, what Activations
+// and an Exchange in memory keep of all, and what pieces that are not among them are sent and send in a round (of rows, not of sums).
+func (m *Model) PieceMemory(pieces []*Piece) (peak, kept, sent, received int64) {
 	s := &m.spec
 	// Of a node in each layer: what it has, what Transform makes of that for others to read, and what comes of it.
 	type values struct{ old, sent, made int64 }
@@ -402,7 +402,14 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 		stay = int64(s.Layers)
 		layers = append(layers, values{(stay + 1) * old, 0, old}) // they are joined, or the largest are found
 	}
-	var masters, reads, sums, largest int64
+	var masters, reads, sums, largest, round int64
+	for _, v := range layers {
+		round = max(round, v.sent)
+	}
+	here := map[int]bool{}
+	for _, p := range pieces {
+		here[p.Index] = true
+	}
 	for _, p := range pieces {
 		n, others, message := int64(p.Masters), int64(len(p.Sources.IDs)), 0
 		masters, reads = masters+n, reads+others
@@ -410,10 +417,17 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 			sums += n
 		}
 		for q := range p.pieces() {
-			message = max(message, p.Sources.Reads[q+1]-p.Sources.Reads[q])
+			in := p.Sources.Reads[q+1] - p.Sources.Reads[q]
+			message = max(message, in)
+			if !here[q] {
+				received += int64(in)
+			}
 		}
-		for _, ids := range p.Sources.Sends {
+		for q, ids := range p.Sources.Sends {
 			message = max(message, len(ids))
+			if !here[q] {
+				sent += int64(len(ids))
+			}
 		}
 		targets := int64(len(p.Targets.IDs))
 		sums += targets
@@ -429,5 +443,5 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 			largest = max(largest, first+2*(n+others), n*(v.old+(2+most)*v.sent+v.made))
 		}
 	}
-	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads + sums) * widest)
+	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads + sums) * widest), 4 * sent * round, 4 * received * round
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -547,8 +549,51 @@ func TestInferPiecesMemory(t *testing.T) {
 		if strings.HasPrefix(name, "gat") {
 			chunk = 1 << 20
 		}
-		if peak, _ := m.PieceMemory(pieces); live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
+		if peak, _, _, _ := m.PieceMemory(pieces); live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
 			t.Errorf("%s: %d bytes are said, and %d in use", c, peak, live.most)
+		}
+	}
+}
+
+// between is an Exchange that adds up what the first so many pieces and the others send each other in a round.
+type between struct {
+	Exchange
+	here           int
+	mu             sync.Mutex
+	sent, received map[string]int64
+}
+
+func (b *between) Send(ctx context.Context, round string, from, to int, rows []float32) error {
+	b.mu.Lock()
+	if from < b.here && to >= b.here {
+		b.sent[round] += 4 * int64(len(rows))
+	} else if from >= b.here && to < b.here {
+		b.received[round] += 4 * int64(len(rows))
+	}
+	b.mu.Unlock()
+	return b.Exchange.Send(ctx, round, from, to, rows)
+}
+
+// What is said of a round between a place's pieces and others is the most that a round has.
+func TestInferPiecesBetween(t *testing.T) {
+	const n = 3000
+	ds := testDataset(n, 5, 64, false)
+	for _, name := range []string{"gcn", "sage", "gat"} {
+		pieces := cut(ds, 0, 500, 1800, n)
+		m := elsewhere(t, mustModel(t, sized(variants[name], 3, 64, 64, 5), ds.Graph))
+		keep := NewMemoryExchange()
+		b := &between{Exchange: keep, here: 2, sent: map[string]int64{}, received: map[string]int64{}}
+		if err := m.InferPieces(t.Context(), testExec(t, 1, detected(t)), randomParams(m, 5), PieceInference{Pieces: pieces, Exchange: b, Activations: keep}); err != nil {
+			t.Fatal(err)
+		}
+		_, _, sent, received := m.PieceMemory(pieces[:2])
+		for _, c := range []struct {
+			said   int64
+			rounds map[string]int64
+		}{{sent, b.sent}, {received, b.received}} {
+			if most := slices.Max(slices.Collect(maps.Values(c.rounds))); c.said < most || c.said > most*17/16 {
+				t.Errorf("%s: %d bytes are said, and %d were sent", name, c.said, most)
+			}
 		}
 	}
 }
@@ -571,7 +616,7 @@ func TestInferPiecesCollects(t *testing.T) {
 		t.Fatal(err)
 	}
 	const beside = 8 << 20 // chunks, and values that a file is read to before they are compared
-	peak, _ := m.PieceMemory(pieces)
+	peak, _, _, _ := m.PieceMemory(pieces)
 	t.Logf("%.1f MB are said, and %.1f were allocated", float64(peak)/1e6, float64(live.most)/1e6)
 	if live.most > uint64(peak)+beside {
 		t.Errorf("%d bytes are said, and %d were allocated", peak, live.most)

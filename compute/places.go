@@ -48,15 +48,15 @@ func FindPlaces(ctx context.Context, ex Exchange, round string, pieces []*Piece)
 	return places, nil
 }
 
-// several tells whether there is more than one place.
-func (pl Places) several() bool {
+// Others returns how many places there are beside this one.
+func (pl Places) Others() int {
 	places := 0
 	for q, first := range pl {
 		if first == q {
 			places++
 		}
 	}
-	return places > 1
+	return max(places-1, 0)
 }
 
 // tell sends what a piece says to every other place, once.
@@ -135,7 +135,7 @@ func (pl Places) sumTree(ctx context.Context, ex Exchange, round string, here in
 			}
 		}
 	}
-	if !pl.several() {
+	if pl.Others() == 0 {
 		return all[0], nil
 	}
 	if first := pieces[0]; first == here { // who has the sum may write to it while others still read

@@ -55,13 +55,13 @@ func TestFindPlaces(t *testing.T) {
 	}
 }
 
-func TestSeveralPlaces(t *testing.T) {
+func TestOtherPlaces(t *testing.T) {
 	for _, c := range []struct {
 		table Places
-		want  bool
-	}{{nil, false}, {Places{0}, false}, {Places{0, 0, -1, 0}, false}, {Places{-1, 1, 1}, false}, {Places{0, 1}, true}, {Places{-1, 1, 2}, true}, {Places{0, 0, 2, 0}, true}} {
-		if got := c.table.several(); got != c.want {
-			t.Errorf("several places in %v: %v", c.table, got)
+		want  int
+	}{{nil, 0}, {Places{0}, 0}, {Places{0, 0, -1, 0}, 0}, {Places{-1, 1, 1}, 0}, {Places{0, 1}, 1}, {Places{-1, 1, 2}, 1}, {Places{0, 0, 2, 3}, 2}} {
+		if got := c.table.Others(); got != c.want {
+			t.Errorf("%d other places in %v, want %d", got, c.table, c.want)
 		}
 	}
 }

@@ -37,7 +37,13 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 	defer func() { err = damaged(err) }()
 	exec := cpu.NewExec(d.pool, d.kernels)
 	exec.SetPrecision(d.cfg.precision)
-	if err := d.fits(scratch != ""); err != nil {
+	o := &Outputs{d: d, Cols: d.model.Spec().OutDim, ex: d.exchange(nil)}
+	if d.Spreads() {
+		if o.places, o.here, err = d.alike(ctx, o.ex); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.fits(scratch != "", o.places.Others()); err != nil {
 		return nil, err
 	}
 	var keep interface {
@@ -49,14 +55,10 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 			return nil, err
 		}
 	}
-	ex := d.exchange(keep)
-	o := &Outputs{d: d, kept: keep, Cols: d.model.Spec().OutDim, ex: ex}
-	if d.cfg.Cluster.Spread != nil {
-		if o.places, o.here, err = d.alike(ctx, ex); err != nil {
-			return nil, err
-		}
+	if o.kept = keep; !d.Spreads() {
+		o.ex = keep
 	}
-	counted := compute.NewCounted(ex)
+	counted := compute.NewCounted(o.ex)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
 		return graph.Guard(func() error {

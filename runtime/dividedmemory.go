@@ -8,15 +8,22 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/scheduler"
+	"github.com/gnnactor/gnnactor/training"
 )
 
-// fits reports what of inference is more than the memory limit allows, with its values in memory or in files.
-func (d *Divided) fits(inFiles bool) error {
-	peak, kept := d.model.PieceMemory(d.pieces)
-	if inFiles {
-		return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes for the largest piece (more pieces are smaller)", peak)
+// fits reports what of inference is more than the memory limit allows, with its values in memory or in files. So many other places
+// compute pieces: what they are sent waits in memory until they take it.
+func (d *Divided) fits(inFiles bool, others int) error {
+	peak, kept, sent, received := d.model.PieceMemory(d.pieces)
+	between := ""
+	if others > 0 {
+		peak += sent + min(received, int64(others)*training.SpreadRoom)
+		between = ", with rows to and from other nodes,"
 	}
-	return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes that keeps its values in memory (--scratch DIR keeps them in files)", peak+kept)
+	if inFiles {
+		return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes for the largest piece"+between+" (more pieces are smaller)", peak)
+	}
+	return scheduler.WithinOfPieces(d.cfg.limit, "what inference takes that keeps its values in memory"+between+" (--scratch DIR keeps them in files)", peak+kept)
 }
 
 // fitsBatches reports that so many batches in flight, of which each holds so many bytes, and shared ones with the others, and what is found of the next
@@ -62,6 +69,9 @@ func (d *Divided) foresee(ctx context.Context, exec func() *cpu.Exec, nodes []ui
 		for _, ids := range p.Sources.Sends {
 			all.Sent += len(ids)
 		}
+	}
+	if some == 0 { // nothing is computed here
+		return nil
 	}
 	targets := len(nodes)
 	if d.cfg.Sampling.Hybrid {

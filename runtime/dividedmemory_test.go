@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,6 +53,62 @@ func held(t *testing.T, cfg Config, scratch string) (bytes int64) {
 		t.Fatal(err)
 	}
 	return bytes + trainer.Bytes()
+}
+
+// half is a Spread of which some pieces are computed here.
+type half struct {
+	*here
+	mine []int
+}
+
+func (h half) Mine() []int { return h.mine }
+
+// What inference sends other nodes, and what they bring, has to have room, too.
+func TestInferenceBetweenNodesFits(t *testing.T) {
+	t.Parallel()
+	cfg := hybrid(narrowBlocks(t), "gcn")
+	set, ex := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 3}).Set(), compute.NewMemoryExchange()
+	cfg.Data.Path = set.Dir()
+	place := func(mine ...int) *Divided {
+		cfg.Cluster.Spread = half{openedHere(t, set, ex), mine}
+		d, err := OpenDivided(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	a, b := place(0, 2), place(1)
+	peak, kept, sent, received := a.model.PieceMemory(a.pieces)
+	if sent == 0 || received == 0 {
+		t.Fatalf("%d bytes are sent, and %d received", sent, received)
+	}
+	for _, try := range []struct {
+		scratch string
+		bytes   int64
+	}{{t.TempDir(), peak + sent + received}, {"", peak + kept + sent + received}} {
+		for _, lacks := range []int64{1, 0} {
+			ctx, cancel := context.WithCancel(t.Context())
+			a.cfg.limit = scheduler.Limit{Bytes: try.bytes - lacks, From: "the test"}
+			other := make(chan error, 1)
+			go func() {
+				_, err := b.Infer(ctx, "", nil)
+				other <- err
+			}()
+			_, err := a.Infer(ctx, try.scratch, nil)
+			if err != nil {
+				cancel()
+			}
+			theirs := <-other
+			cancel()
+			switch {
+			case lacks == 0 && (err != nil || theirs != nil):
+				t.Errorf("with room for %d bytes: %v, and %v elsewhere", try.bytes, err, theirs)
+			case lacks > 0 && (!errors.Is(err, scheduler.ErrMemory) || !strings.Contains(err.Error(), "rows to and from other nodes")):
+				t.Errorf("with room for %d bytes, 1 less than are needed: %v", try.bytes-1, err)
+			}
+		}
+	}
 }
 
 // A batch that the memory limit has no room for is refused before the pieces begin it, wherever edges lie; one that is a little too large once it was computed.

@@ -38,7 +38,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	if bad := c.NotInPieces(); bad != nil {
 		return fmt.Errorf("%w: batches that the pieces of a partition set compute together do not have: %s", ErrConfig, strings.Join(bad, "; "))
 	}
-	if err := d.fits(d.spill != ""); err != nil { // training keeps the values of all layers: what inference does not fit into, it does not
+	if err := d.fits(d.spill != "", 0); err != nil { // training keeps the values of all layers: what inference does not fit into, it does not
 		return err
 	}
 	nodes, err := d.trained()

@@ -17,7 +17,7 @@ type visited struct{ node, times uint32 }
 const mostVisits = 128
 
 // most returns the k most visited nodes other than home, the more visited and among equals the earlier first.
-// It destroys visits; the result is valid until the next call.
+// It may destroy visits; the result is valid until the next call.
 func (c *visitCounter) most(visits []uint32, home uint32, k int) []visited {
 	if !simd512 || len(visits) == 0 || len(visits) > mostVisits {
 		return c.mostGo(visits, home, k)

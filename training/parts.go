@@ -30,6 +30,9 @@ type Parts interface {
 // ErrMoves is wrapped by what ends training between two steps, for all nodes alike, where pieces are computed by other nodes from there on.
 var ErrMoves = errors.New("training: pieces move to other nodes")
 
+// SpreadRoom is how many bytes of rows another node brings at most before the pieces here receive them.
+const SpreadRoom = 64 << 20
+
 // Spread says which pieces of a partition set this process computes, where the others are computed elsewhere, and carries
 // rows between them. It is the same everywhere as long as it lasts.
 type Spread interface {

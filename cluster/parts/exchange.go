@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // An Exchange carries rows of masters between the pieces of a divided graph that several nodes
@@ -60,11 +61,10 @@ func ServeExchanges(p *dataplane.Plane) *Exchanges {
 type ExchangeOptions struct {
 	Name  string   // of what is computed; what is computed again has another
 	Nodes []string // the node that computes each piece
-	Room  int      // bytes of rows that a node may bring before they are received; 0: 64 MiB
+	Room  int      // bytes of rows that a node may bring before they are received; 0: training.SpreadRoom
 }
 
 const (
-	room = 64 << 20
 	// batch is how many bytes of rows an answer has, unless one message has more.
 	batch = 4 << 20
 	// maxParcels is how many messages an answer tells of.
@@ -112,7 +112,7 @@ type parcel struct {
 // The caller must Close.
 func (s *Exchanges) Open(o ExchangeOptions) (*Exchange, error) {
 	if o.Room == 0 {
-		o.Room = room
+		o.Room = training.SpreadRoom
 	}
 	if len(o.Name) > maxName || len(o.Nodes) > 1<<16 {
 		return nil, fmt.Errorf("parts: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
