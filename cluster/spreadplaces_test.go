@@ -108,7 +108,6 @@ func TestSpreadEmptyPiece(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := spreadConfig(dividedInto(t, whole, pieces.Options{Method: "hash", Pieces: 3, Seed: 1}), "gcn")
-	cfg.Memory.Limit = "1GiB" // what a batch takes is foreseen, where nothing is computed, too
 	set, err := pieces.Open(cfg.Data.Path)
 	if err != nil {
 		t.Fatal(err)

@@ -415,7 +415,7 @@ func (t *Tape[T]) sendWhole(c *crossing, v *Value[T], round string) {
 	}
 }
 
-// partOf names the messages of a round, of which there may be several.
+// partOf names the messages of a round, whose name has no dot, of which there may be several.
 func partOf(round string, k int) string {
 	if k == 0 {
 		return round

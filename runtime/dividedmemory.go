@@ -70,9 +70,6 @@ func (d *Divided) foresee(ctx context.Context, exec func() *cpu.Exec, nodes []ui
 			all.Sent += len(ids)
 		}
 	}
-	if some == 0 { // nothing is computed here
-		return nil
-	}
 	targets := len(nodes)
 	if d.cfg.Sampling.Hybrid {
 		targets = min(targets, d.cfg.Sampling.BatchSize)

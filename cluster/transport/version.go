@@ -9,7 +9,7 @@ import (
 
 // WireVersion is of all that nodes say to each other, on either plane. It goes up with a
 // change that a node of before would misread, or not know.
-const WireVersion = "11"
+const WireVersion = "12"
 
 // MetaVersion names a node's WireVersion in the gRPC metadata of both ends of a stream.
 const MetaVersion = "gnnactor-version"
