@@ -23,9 +23,14 @@ func ExampleExchanges_Open() {
 	}
 	planes[0].SetPeer("b", planes[1].Address())
 	planes[1].SetPeer("a", planes[0].Address())
-	var nodes []*parts.Exchange
+	// Both serve before either opens: an exchange asks the others for rows from then on.
+	var servers []*parts.Exchanges
 	for _, p := range planes {
-		e, err := parts.ServeExchanges(p).Open(parts.ExchangeOptions{Name: "layer", Nodes: []string{"a", "b", "a"}})
+		servers = append(servers, parts.ServeExchanges(p))
+	}
+	var nodes []*parts.Exchange
+	for _, s := range servers {
+		e, err := s.Open(parts.ExchangeOptions{Name: "layer", Nodes: []string{"a", "b", "a"}})
 		if err != nil {
 			log.Fatal(err)
 		}
