@@ -8,13 +8,19 @@ import (
 	"testing"
 )
 
-// Four nodes compute global batches of a model whose products come before its first sum, so that rows cross both ways in each step, without a limit and at 1 Gbit/s
-// each, to the same parameters. It prints what an epoch takes, and for how long its bytes would occupy a link.
+// Four nodes compute global batches without a limit and at 1 Gbit/s each, to the same parameters: of a model that sums its features first, which cross the borders in
+// its first step alone, and of one whose products come first, so that rows cross both ways. It prints what an epoch takes, and for how long its bytes would occupy a link.
 func TestNetGlobalBandwidth(t *testing.T) {
+	for _, m := range []struct{ features, hidden int }{{64, 64}, {128, 32}} {
+		t.Run(fmt.Sprintf("%d features, hidden %d", m.features, m.hidden), func(t *testing.T) { globalBandwidth(t, m.features, m.hidden) })
+	}
+}
+
+func globalBandwidth(t *testing.T, features, hidden int) {
 	const bits, few, many = 1_000_000_000, 5, 45
 	c := startStores(t, 4, 1)
 	whole, set := filepath.Join(c.dir, "blocks"), filepath.Join(c.dir, "set")
-	mustInvoke(t, strings.Fields("generate sbm "+whole+" --nodes 200000 --classes 8 --degree 20 --features 128 --homophily 0.95")...)
+	mustInvoke(t, strings.Fields(fmt.Sprintf("generate sbm %s --nodes 200000 --classes 8 --degree 20 --features %d --homophily 0.95", whole, features))...)
 	mustInvoke(t, "partition", "--data", whole, "--parts", "4", "--method", "metis", "--out", set)
 	c.dealPieces(set, 4)
 	train := func(epochs int) (sha string, seconds, bytes float64) {
@@ -28,7 +34,7 @@ func TestNetGlobalBandwidth(t *testing.T) {
 		}
 		for i, n := range c.nodes {
 			before[i] = traffic(n)
-			args := strings.Fields(fmt.Sprintf("--model gcn --layers 2 --hidden 32 --sampler full --epochs %d --threads 1 --output json", epochs))
+			args := strings.Fields(fmt.Sprintf("--model gcn --layers 2 --hidden %d --sampler full --epochs %d --threads 1 --output json", hidden, epochs))
 			n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", c.data(n)}, args, c.nodeArgs(n)))
 		}
 		for i, n := range c.nodes {
