@@ -104,6 +104,7 @@ func parametersMoved(t *testing.T, epochs, times int) {
 	}
 	var all []netResult
 	var lines []stepLine
+	makers := map[time.Time]string{}
 	for _, n := range trainers {
 		if state, err := n.process.Wait(c.ctx); err != nil || !state.Success() {
 			t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
@@ -112,7 +113,9 @@ func parametersMoved(t *testing.T, epochs, times int) {
 		if r := all[len(all)-1]; r.SHA == "" || r.SHA != all[0].SHA || r.Chain != all[0].Chain {
 			t.Errorf("%s has other parameters, or another lineage, than %s", n.name, trainers[0].name)
 		}
-		lines = append(lines, stepLines(t, steps(n))...)
+		for _, l := range stepLines(t, steps(n)) {
+			lines, makers[l.Time] = append(lines, l), n.name
+		}
 	}
 	slices.SortFunc(lines, func(a, b stepLine) int { return a.Time.Compare(b.Time) })
 	seen := map[string]bool{}
@@ -133,5 +136,5 @@ func parametersMoved(t *testing.T, epochs, times int) {
 		}
 	}
 	t.Logf("%d moves; %d steps were made again", 2*times, again)
-	logPauses(t, lines, moments)
+	logPauses(t, lines, moments, makers)
 }

@@ -165,8 +165,8 @@ type moment struct {
 
 // pausesAfter returns, by what was done, by how much the longest gap between two steps after
 // it, until the next thing was done and for three seconds at most, was longer than the
-// median of all. Of a gap that it falls into what is after it counts: a host was slow before.
-func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration {
+// median of all; of those gaps that count. Of a gap that it falls into what is after it counts: a host was slow before.
+func pausesAfter(lines []stepLine, moments []moment, counts func(before, after stepLine) bool) map[string][]time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(lines); i++ {
 		gaps = append(gaps, lines[i].Time.Sub(lines[i-1].Time))
@@ -180,7 +180,7 @@ func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration 
 		}
 		longest := time.Duration(0)
 		for i := 1; i < len(lines); i++ {
-			if lines[i].Time.After(m.at) && lines[i-1].Time.Before(end) {
+			if lines[i].Time.After(m.at) && lines[i-1].Time.Before(end) && counts(lines[i-1], lines[i]) {
 				longest = max(longest, min(gaps[i-1], lines[i].Time.Sub(m.at)))
 			}
 		}
@@ -189,7 +189,8 @@ func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration 
 	return pauses
 }
 
-func logPauses(t *testing.T, lines []stepLine, moments []moment) {
+// logPauses logs them, and, where makers has who made the step at a time, the pauses before another's first step.
+func logPauses(t *testing.T, lines []stepLine, moments []moment, makers map[time.Time]string) {
 	t.Helper()
 	if last := lines[len(lines)-1].Time; moments[len(moments)-1].at.After(last) {
 		t.Errorf("the run was over %v before the last move: more epochs are needed", moments[len(moments)-1].at.Sub(last))
@@ -208,9 +209,15 @@ func logPauses(t *testing.T, lines []stepLine, moments []moment) {
 	for k, m := range moments[1:] {
 		took[moments[k].what] += m.at.Sub(moments[k].at)
 	}
-	for what, p := range pausesAfter(lines, moments) {
-		slices.Sort(p)
-		t.Logf("%d times %s: pause %v (median), %v at most; %v until the next", len(p), what, (p[(len(p)-1)/2]+p[len(p)/2])/2, p[len(p)-1], took[what]/time.Duration(len(p)))
+	logged := func(gap string, counts func(before, after stepLine) bool) {
+		for what, p := range pausesAfter(lines, moments, counts) {
+			slices.Sort(p)
+			t.Logf("%d times %s: %s %v (median), %v at most; %v until the next", len(p), what, gap, (p[(len(p)-1)/2]+p[len(p)/2])/2, p[len(p)-1], took[what]/time.Duration(len(p)))
+		}
+	}
+	logged("pause", func(stepLine, stepLine) bool { return true })
+	if makers != nil {
+		logged("pause until another makes the steps", func(before, after stepLine) bool { return makers[before.Time] != makers[after.Time] })
 	}
 }
 
@@ -298,7 +305,7 @@ func TestNetSamplers(t *testing.T) {
 		<-time.After(time.Second) // about as long as a drain
 	}
 	c.ends()
-	logPauses(t, stepLines(t, c.steps), moments)
+	logPauses(t, stepLines(t, c.steps), moments, nil)
 }
 
 // stepsPerSecond returns how many steps were made a second between two moments.
