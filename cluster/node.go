@@ -143,7 +143,7 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	}()
 	var reloader *transport.Reloader
 	if o.Certs != nil {
-		if reloader, err = transport.LoadCerts(*o.Certs); err != nil {
+		if reloader, err = transport.LoadCerts(*o.Certs, o.Logger); err != nil {
 			return nil, err
 		}
 	}

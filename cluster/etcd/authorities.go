@@ -28,7 +28,7 @@ func (s *Server) look(ctx context.Context, files transport.CertFiles, began []by
 	defer tick.Stop()
 	for {
 		if now, err := os.ReadFile(files.CA); err == nil && !bytes.Equal(now, began) {
-			if _, err := transport.LoadCerts(files); err == nil {
+			if _, err := transport.LoadCerts(files, nil); err == nil {
 				close(s.outdated)
 				return
 			}

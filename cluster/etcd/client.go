@@ -50,7 +50,7 @@ func Dial(ctx context.Context, endpoints []string, files *transport.CertFiles) (
 	var reloader *transport.Reloader
 	if files != nil {
 		var err error
-		if reloader, err = transport.LoadCerts(*files); err != nil {
+		if reloader, err = transport.LoadCerts(*files, nil); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 		scheme, cfg.TLS = "https://", reloader.Client("")

@@ -115,7 +115,7 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	var reloader *transport.Reloader
 	if o.Certs != nil {
 		var err error
-		if reloader, err = transport.LoadCerts(*o.Certs); err != nil {
+		if reloader, err = transport.LoadCerts(*o.Certs, o.Logger); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}

@@ -49,7 +49,7 @@ func TestUnanswered(t *testing.T) {
 			var reloader *transport.Reloader
 			if c.files != nil {
 				var err error
-				if reloader, err = transport.LoadCerts(*c.files); err != nil {
+				if reloader, err = transport.LoadCerts(*c.files, nil); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -27,7 +27,7 @@ func ExampleNewAuthority() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = transport.LoadCerts(files)
+	_, err = transport.LoadCerts(files, nil)
 	fmt.Println(err)
 	// Output: <nil>
 }

@@ -34,7 +34,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(good[1], good[0], good[2])
 	f.Add(good[0], good[1], []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"))
 	f.Add([]byte{}, []byte("x"), []byte{})
-	kept, err := LoadCerts(files)
+	kept, err := LoadCerts(files, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func FuzzLoad(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if k, err := LoadCerts(forged); err == nil && CheckNode(k.Node()) != nil {
+		if k, err := LoadCerts(forged, nil); err == nil && CheckNode(k.Node()) != nil {
 			t.Fatalf("the certificate of %q is served", k.Node())
 		}
 		if a, err := LoadAuthority(work); err == nil && a.key == nil {

@@ -1,12 +1,14 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -26,6 +28,7 @@ type Reloader struct {
 	roots *x509.CertPool
 	node  string
 	err   error // of the last reading; the pair before it is still served
+	log   *slog.Logger
 }
 
 type stamp struct {
@@ -34,10 +37,10 @@ type stamp struct {
 }
 
 // LoadCerts reads a node's files. What is wrong with them is the error; what is
-// wrong with them later is logged by whoever asks Err, and the last good ones
-// are served meanwhile.
-func LoadCerts(f CertFiles) (*Reloader, error) {
-	k := &Reloader{files: f}
+// wrong with them later is logged when there is a connection to be made, and the
+// last good ones are served meanwhile. No log: nil.
+func LoadCerts(f CertFiles, log *slog.Logger) (*Reloader, error) {
+	k := &Reloader{files: f, log: cmp.Or(log, slog.New(slog.DiscardHandler))}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.refresh(); k.err != nil {
@@ -56,16 +59,21 @@ func (k *Reloader) Node() string {
 // Files returns the names of the files.
 func (k *Reloader) Files() CertFiles { return k.files }
 
-// Err returns why the newest files are not in use; nil when they are.
-func (k *Reloader) Err() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.refresh()
-	return k.err
+// refresh reads the files if one of them changed, and logs what comes of it: once for as long as nothing else is wrong.
+func (k *Reloader) refresh() {
+	before, first := k.err, k.cert == nil
+	changed := k.reread()
+	switch {
+	case first:
+	case k.err != nil && (before == nil || before.Error() != k.err.Error()):
+		k.log.Warn("new certificates are not taken, and the ones before serve on; put files in their place that belong together", "error", k.err)
+	case changed:
+		k.log.Info("new certificates serve", "cert", k.files.Cert, "until", k.cert.Leaf.NotAfter)
+	}
 }
 
-// refresh reads the files if one of them changed.
-func (k *Reloader) refresh() {
+// reread reports whether other certificates serve than before.
+func (k *Reloader) reread() bool {
 	var now [3]stamp
 	for i, path := range []string{k.files.CA, k.files.Cert, k.files.Key} {
 		if s, err := os.Stat(path); err == nil {
@@ -75,15 +83,18 @@ func (k *Reloader) refresh() {
 			if errors.Is(err, fs.ErrNotExist) {
 				k.err = fmt.Errorf("%w; 'gnnactor cluster certs' makes certificates of nodes, and --node says which node this is", k.err)
 			}
-			return
+			return false
 		}
 	}
 	if k.cert != nil && now == k.stamp {
-		return
+		k.err = nil // those that were wrong meanwhile are gone
+		return false
 	}
-	if k.err = k.read(); k.err == nil {
-		k.stamp = now
+	if k.err = k.read(); k.err != nil {
+		return false
 	}
+	k.stamp = now
+	return true
 }
 
 func (k *Reloader) read() error {

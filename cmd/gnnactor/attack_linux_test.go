@@ -57,11 +57,11 @@ func callHome(args []string, stdout io.Writer) error {
 
 // callHandshake lets node a of one directory meet node b of another.
 func callHandshake(args []string, stdout io.Writer) error {
-	a, err := transport.LoadCerts(transport.NodeFiles(args[0], args[1]))
+	a, err := transport.LoadCerts(transport.NodeFiles(args[0], args[1]), nil)
 	if err != nil {
 		return err
 	}
-	b, err := transport.LoadCerts(transport.NodeFiles(args[2], args[3]))
+	b, err := transport.LoadCerts(transport.NodeFiles(args[2], args[3]), nil)
 	if err != nil {
 		return err
 	}

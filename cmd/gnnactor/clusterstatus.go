@@ -46,7 +46,7 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 		}
 	}
 	if files != nil {
-		if reloader, err = transport.LoadCerts(*files); err != nil {
+		if reloader, err = transport.LoadCerts(*files, nil); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -36,7 +36,7 @@ func Reloaders(t testing.TB) func(node string) *transport.Reloader {
 	issue := Authority(t)
 	return func(node string) *transport.Reloader {
 		t.Helper()
-		k, err := transport.LoadCerts(issue(node))
+		k, err := transport.LoadCerts(issue(node), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
