@@ -111,10 +111,8 @@ func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take
 		})
 	}
 	wg.Wait()
-	// Of those that are equally far the one that lies here is the nearest.
-	slices.SortFunc(all, func(a, b source) int {
-		return cmp.Or(cmp.Compare(b.Step, a.Step), falseFirst(a.node != me, b.node != me))
-	})
+	// Of those that are equally far the one that lies here is the nearest, and came first.
+	slices.SortStableFunc(all, func(a, b source) int { return cmp.Compare(b.Step, a.Step) })
 	for _, s := range all {
 		err := take(s.Step, func(path string) error {
 			if s.node == me {
