@@ -42,8 +42,9 @@ SRC is recognised by its files; --format overrides:
 
 Tables are text with a separator (.csv, .tsv, .txt, .edges) or lines of JSON (.jsonl), plain,
 .gz or .zst, or Parquet (.parquet, .pq); in a directory the one of edges is called edges, links or relations. Columns are
-found by their names: src, source, from and dst, target, to; weight; time; and of nodes id,
-label or class, split, time. What is called otherwise is said by --src, --dst and so on, by
+found by their names: src, source, from, u and dst, target, to, v; weight, w; time, timestamp, ts;
+and of nodes id, node, name; label, class, y (whole numbers are classes, others targets); split,
+set; time. What is called otherwise, or is not what its name says, is told by --src, --dst and so on, by
 name or by number from 1. Without a header they are source, destination, weight, time. Ids are
 numbers of any size or texts; the store keeps them, and predict and embed print them. What is written alike is one
 node: 1000 and 1e3, 7 and 007 are two, and 7 beside 7.0 is refused; NA, null and

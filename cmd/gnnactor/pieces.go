@@ -98,7 +98,7 @@ func (a *app) showPieces(ctx context.Context, s *pieces.Set, took time.Duration,
 		return a.printJSON(r)
 	}
 	var t table
-	t.row("piece", "nodes", "training", "edges", "from outside", "to outside", "size")
+	t.row("piece", "nodes", "training", "edges", "sources outside", "targets outside", "size")
 	for i, p := range r.Pieces {
 		t.row(strconv.Itoa(i), formatCount(int(p.Masters)), formatCount(int(p.Train)), formatCount(int(p.Edges)), formatCount(int(p.Sources)), formatCount(int(p.Targets)), formatBytes(p.Bytes))
 	}

@@ -21,7 +21,8 @@ func newPlan(a *app) *cobra.Command {
 		Short: "Show how a training run would be done, and why",
 		Long: `Show how a training run would be done, and why: which actors, how many of each,
 how many batches may be under way, and the memory that this takes, by samples and
-trials (of twenty runs that were measured it was 1.06 to 1.29 times what they took). Where
+trials (of twenty runs that were measured it was 1.06 to 1.29 times what they took; the program
+itself has some 30 MiB resident besides, and a process's peak counts those). Where
 control groups (v1 or v2) or GOMEMLIMIT bound the memory, or --memory-limit does, the
 plan is made to fit; if it cannot be, it is shown and the exit code is 1. It
 takes the settings of 'gnnactor train', and trains nothing. A run starts with this

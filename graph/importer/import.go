@@ -176,6 +176,10 @@ func DetectFormat(path string) (string, error) {
 		}
 		looked = append(looked, f.name+" ("+f.expect+")")
 	}
+	if found, _ := findFiles(path, func(name string) bool { return tableExt(name) != "" }, ""); len(found) > 1 {
+		_, _, err := (&Options{}).tables(path)
+		return "", err
+	}
 	if remedy := otherFormat(path); remedy != "" && !st.IsDir() {
 		return "", dataerr.Bad("%s: %s", path, remedy)
 	}

@@ -396,7 +396,7 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		"npy uint64 beyond":      {smallNumPy.with("edges.npy", npy("<u8", "(2, 1)", []uint64{1 << 63, 0})), []string{"offset 128", "too large"}},
 		"npy edges shape":        {smallNumPy.with("edges.npy", npy("<i8", "(3, 3)", make([]int64, 9))), []string{"edges.npy", "shape (3, 3)", "(2, E)"}},
 		"npy NaN":                {smallNumPy.with("features.npy", npy("<u4", "(1, 2)", []uint32{0, 0})).with("features.npy", strings.Replace(npy("<u4", "(4, 1)", []uint32{0, 0, 0x7fc00000, 0}), "<u4", "<f4", 1)), []string{"features.npy offset 136 (value 2)", "not a finite"}},
-		"npy float64 overflow":   {smallNumPy.with("features.npy", npy("<f8", "(4, 1)", []float64{0, 0, 0, 1e300})), []string{"offset 152 (value 3)", "not a finite"}},
+		"npy float64 overflow":   {smallNumPy.with("features.npy", npy("<f8", "(4, 1)", []float64{0, 0, 0, 1e300})), []string{"offset 152 (value 3)", "1e+300 is not a finite float32"}},
 		"npy weights count":      {smallNumPy.with("weights.npy", npy("<f4", "(4,)", make([]float32, 4))), []string{"weights.npy", "4 rows", "5 edges"}},
 		"npy features rows":      {smallNumPy.with("features.npy", npy("<f4", "(3, 1)", make([]float32, 3))), []string{"labels.npy", "4 nodes", "features.npy", "3"}},
 		"npy mask length":        {smallNumPy.with("valid.npy", npy("|b1", "(3,)", make([]bool, 3))), []string{"valid.npy", "3 values for 4 nodes"}},
@@ -418,7 +418,8 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		"yaml labels count":      {smallBolt.with("train-labels.npy", npy("<i8", "(3,)", []int64{1, 1, 1})), []string{"train-labels.npy", "3 rows for 2 seeds"}},
 		"yaml features names":    {smallBolt.with("metadata.yaml", strings.Replace(yaml, "name: feat,", "name: other,", 1)), []string{"year", "other", `"feat"`}},
 		"no edges":               {files{"e.csv": "# nothing\n"}, []string{"no edges"}},
-		"two lists":              {files{"a.csv": "0,1", "b.csv": "0,1"}, []string{"not a known format", "table"}},
+		"two lists":              {files{"a.csv": "0,1", "b.csv": "0,1"}, []string{"2 tables", "a.csv", "b.csv", "--edges FILE --nodes FILE"}},
+		"a table too many":       {files{"edges.csv": "0,1", "nodes.csv": "0", "other.csv": "0"}, []string{"3 tables", "other.csv", "--edges FILE --nodes FILE"}},
 		"nothing":                {files{"README.md": "hello"}, []string{"not a known format", "metadata.yaml", "indptr.npy"}},
 	} {
 		src := c.f.write(t)

@@ -340,7 +340,11 @@ func (r *npyReader) floats(dst []float32, nan bool) error {
 			v = float32(math.Float64frombits(u))
 		}
 		if v-v != 0 && !(nan && v != v) {
-			return a.errorf(r.i+int64(k), "%v is not a finite float32; replace it", v)
+			was := float64(v)
+			if a.kind == 'f' && a.size == 8 {
+				was = math.Float64frombits(u) // beyond float32's range
+			}
+			return a.errorf(r.i+int64(k), "%v is not a finite float32; replace it", was)
 		}
 		dst[k] = v
 	}

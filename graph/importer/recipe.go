@@ -191,6 +191,9 @@ func thousands(b []byte) bool {
 	return len(groups) > 1 && numeric(string(bytes.ReplaceAll(b, []byte(","), nil)))
 }
 
+// fewOthers is how many more values than numbers are none before no more are read: most of those after the first may be numbers.
+const fewOthers = 64
+
 // add looks at a value.
 func (f *fit) add(o *Options, b []byte) {
 	if missingValue(b) {
@@ -198,7 +201,7 @@ func (f *fit) add(o *Options, b []byte) {
 		return
 	}
 	f.seen = true
-	if f.numbers >= f.others {
+	if f.numbers+fewOthers >= f.others {
 		if _, err := o.parseValue(b); err == nil {
 			f.numbers++
 		} else if f.others++; f.number {

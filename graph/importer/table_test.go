@@ -242,7 +242,7 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 
 // A column that has numbers but for a value or two is named with the first that is none: it is not used, unless somebody says what it is.
 func TestColumnsOfMostlyNumbers(t *testing.T) {
-	nodes := "id,good,infinite,typo,name,list\na,1,2,3,x,[1 2]\nb,1,inf,3o,7,[]\nc,2,3,4,y,[2]\n"
+	nodes := "id,good,infinite,typo,name,list,large\na,1,2,3,x,[1 2],1e39\nb,1,inf,3o,7,[],2\nc,2,3,4,y,[2],3\n"
 	var use []string
 	ds := imported(t, files{"edges.csv": "src,dst\na,b\nb,c\n", "nodes.csv": nodes}.write(t), Options{Understood: func(t Table) {
 		if t.Of == "nodes" {
@@ -252,7 +252,7 @@ func TestColumnsOfMostlyNumbers(t *testing.T) {
 		}
 	}})
 	const not = "not used: most values are numbers, and %q is not (--feature %s:number says where)"
-	if want := []string{"id", "feature: number", fmt.Sprintf(not, "inf", "infinite"), fmt.Sprintf(not, "3o", "typo"), "not used: words (--feature name:category or name:text takes them)", "not used: lists; give each of their values a column of its own"}; !slices.Equal(use, want) || ds.NodeFeatures.Cols != 1 {
+	if want := []string{"id", "feature: number", fmt.Sprintf(not, "inf", "infinite"), fmt.Sprintf(not, "3o", "typo"), "not used: words (--feature name:category or name:text takes them)", "not used: lists; give each of their values a column of its own", fmt.Sprintf(not, "1e39", "large")}; !slices.Equal(use, want) || ds.NodeFeatures.Cols != 1 {
 		t.Errorf("columns are %q, want %q", use, want)
 	}
 }
