@@ -58,7 +58,8 @@ func (m *MemoryExchange) Receive(ctx context.Context, round string, from, to int
 		}
 		m.mu.Unlock()
 		if there {
-			return fitted(rows, got, key)
+			copy(rows, got)
+			return fits(len(rows), len(got), key)
 		}
 		select {
 		case <-c:
@@ -68,11 +69,11 @@ func (m *MemoryExchange) Receive(ctx context.Context, round string, from, to int
 	}
 }
 
-func fitted(rows, got []float32, key message) error {
-	if len(got) != len(rows) {
-		return fmt.Errorf("piece %d sent %d values to piece %d in round %s, which expects %d", key.from, len(got), key.to, key.round, len(rows))
+// fits reports that a message has not as many values as are expected.
+func fits(want, got int, key message) error {
+	if got != want {
+		return fmt.Errorf("piece %d sent %d values to piece %d in round %s, which expects %d", key.from, got, key.to, key.round, want)
 	}
-	copy(rows, got)
 	return nil
 }
 

@@ -82,7 +82,8 @@ func write(w io.Writer, m cpu.Matrix[float32]) error {
 	return nil
 }
 
-func (f *FileExchange) read(name string) (m cpu.Matrix[float32], err error) {
+// read returns what a file has, in memory that makes returns for so many rows and columns.
+func (f *FileExchange) read(name string, makes func(rows, cols int) (cpu.Matrix[float32], error)) (m cpu.Matrix[float32], err error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
 		return m, err
@@ -99,8 +100,9 @@ func (f *FileExchange) read(name string) (m cpu.Matrix[float32], err error) {
 	if values := (st.Size() - int64(unsafe.Sizeof(h))) / 4; h[0] < 0 || h[1] < 1 || h[0] > values || h[1] > values && values > 0 || h[0]*h[1] != values {
 		return m, fmt.Errorf("%s: it has not %d×%d values; remove it", file.Name(), h[0], h[1])
 	}
-	m = cpu.NewMatrix[float32](int(h[0]), int(h[1]))
-	_, err = io.ReadFull(file, asBytes(m.Data))
+	if m, err = makes(int(h[0]), int(h[1])); err == nil {
+		_, err = io.ReadFull(file, asBytes(m.Data))
+	}
 	return m, err
 }
 
@@ -133,11 +135,10 @@ func (f *FileExchange) Send(_ context.Context, round string, from, to int, rows 
 // Receive is Exchange's: what was not sent yet is an error, as nobody could send it. What was received is removed.
 func (f *FileExchange) Receive(_ context.Context, round string, from, to int, rows []float32) error {
 	name := messageFile(round, from, to)
-	got, err := f.read(name)
+	_, err := f.read(name, func(_, values int) (cpu.Matrix[float32], error) {
+		return cpu.Dense(1, len(rows), rows), fits(len(rows), values, message{round, from, to})
+	})
 	if err != nil {
-		return err
-	}
-	if err := fitted(rows, got.Data, message{round, from, to}); err != nil {
 		return err
 	}
 	return f.remove(name)
@@ -158,7 +159,7 @@ func (f *FileExchange) Has(name string, piece int) bool {
 
 // Get is that of Activations.
 func (f *FileExchange) Get(name string, piece int) (cpu.Matrix[float32], error) {
-	return f.read(activationsFile(name, piece))
+	return f.read(activationsFile(name, piece), func(rows, cols int) (cpu.Matrix[float32], error) { return cpu.NewMatrix[float32](rows, cols), nil })
 }
 
 // Drop is that of Activations.

@@ -369,9 +369,15 @@ func (r *piecesRun) heads() error {
 	})
 }
 
-// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, what Activations
-// and an Exchange in memory keep of all, and what pieces that are not among them are sent and send in a round (of rows, not of sums).
-func (m *Model) PieceMemory(pieces []*Piece) (peak, kept, sent, received int64) {
+// PieceMemory is what InferPieces takes at most, in bytes.
+type PieceMemory struct {
+	Peak, Kept int64 // what it computes of the largest piece; what Activations and an Exchange in memory keep of all
+	// Of rows, not of sums, in a round: what pieces elsewhere are sent, and send, and the largest message.
+	Sent, Received, Message int64
+}
+
+// PieceMemory returns what InferPieces takes of pieces.
+func (m *Model) PieceMemory(pieces []*Piece) PieceMemory {
 	s := &m.spec
 	// Of a node in each layer: what it has, what Transform makes of that for others to read, and what comes of it.
 	type values struct{ old, sent, made int64 }
@@ -402,7 +408,7 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept, sent, received int64) 
 		stay = int64(s.Layers)
 		layers = append(layers, values{(stay + 1) * old, 0, old}) // they are joined, or the largest are found
 	}
-	var masters, reads, sums, largest, round int64
+	var masters, reads, sums, largest, round, sent, received, longest int64
 	for _, v := range layers {
 		round = max(round, v.sent)
 	}
@@ -429,6 +435,7 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept, sent, received int64) 
 				sent += int64(len(ids))
 			}
 		}
+		longest = max(longest, int64(message))
 		targets := int64(len(p.Targets.IDs))
 		sums += targets
 		for _, v := range layers {
@@ -443,5 +450,8 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept, sent, received int64) 
 			largest = max(largest, first+2*(n+others), n*(v.old+(2+most)*v.sent+v.made))
 		}
 	}
-	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads + sums) * widest), 4 * sent * round, 4 * received * round
+	return PieceMemory{
+		Peak: 4 * (largest + masters + reads), Kept: 4 * (masters*stay + masters + reads + sums) * widest,
+		Sent: 4 * sent * round, Received: 4 * received * round, Message: 4 * longest * round,
+	}
 }

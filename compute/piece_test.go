@@ -549,7 +549,7 @@ func TestInferPiecesMemory(t *testing.T) {
 		if strings.HasPrefix(name, "gat") {
 			chunk = 1 << 20
 		}
-		if peak, _, _, _ := m.PieceMemory(pieces); live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
+		if peak := m.PieceMemory(pieces).Peak; live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
 			t.Errorf("%s: %d bytes are said, and %d in use", c, peak, live.most)
 		}
 	}
@@ -586,11 +586,11 @@ func TestInferPiecesBetween(t *testing.T) {
 		if err := m.InferPieces(t.Context(), testExec(t, 1, detected(t)), randomParams(m, 5), PieceInference{Pieces: pieces, Exchange: b, Activations: keep}); err != nil {
 			t.Fatal(err)
 		}
-		_, _, sent, received := m.PieceMemory(pieces[:2])
+		said := m.PieceMemory(pieces[:2])
 		for _, c := range []struct {
 			said   int64
 			rounds map[string]int64
-		}{{sent, b.sent}, {received, b.received}} {
+		}{{said.Sent, b.sent}, {said.Received, b.received}} {
 			if most := slices.Max(slices.Collect(maps.Values(c.rounds))); c.said < most || c.said > most*17/16 {
 				t.Errorf("%s: %d bytes are said, and %d were sent", name, c.said, most)
 			}
@@ -616,7 +616,7 @@ func TestInferPiecesCollects(t *testing.T) {
 		t.Fatal(err)
 	}
 	const beside = 8 << 20 // chunks, and values that a file is read to before they are compared
-	peak, _, _, _ := m.PieceMemory(pieces)
+	peak := m.PieceMemory(pieces).Peak
 	t.Logf("%.1f MB are said, and %.1f were allocated", float64(peak)/1e6, float64(live.most)/1e6)
 	if live.most > uint64(peak)+beside {
 		t.Errorf("%d bytes are said, and %d were allocated", peak, live.most)

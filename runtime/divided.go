@@ -16,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Divided is a partition set (package pieces) with a model, which computes piece by piece what a Runtime
@@ -175,16 +176,20 @@ func (d *Divided) exchange(alone compute.Exchange) compute.Exchange {
 
 // roundsOf is an Exchange whose rounds have longer names.
 type roundsOf struct {
-	compute.Exchange
+	training.Spread
 	prefix string
 }
 
 func (n roundsOf) Send(ctx context.Context, round string, from, to int, rows []float32) error {
-	return n.Exchange.Send(ctx, n.prefix+round, from, to, rows)
+	return n.Spread.Send(ctx, n.prefix+round, from, to, rows)
+}
+
+func (n roundsOf) Offer(ctx context.Context, round string, from, to, size int, take func(rows []float32) error) error {
+	return n.Spread.Offer(ctx, n.prefix+round, from, to, size, take)
 }
 
 func (n roundsOf) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
-	return n.Exchange.Receive(ctx, n.prefix+round, from, to, rows)
+	return n.Spread.Receive(ctx, n.prefix+round, from, to, rows)
 }
 
 // Spreads reports whether pieces are computed elsewhere, too.

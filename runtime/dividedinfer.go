@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -50,15 +51,20 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 		compute.Activations
 		compute.Exchange
 	} = compute.NewMemoryExchange()
+	var between compute.Exchange // the pieces
 	if scratch != "" {
-		if keep, err = compute.OpenFileExchange(scratch, d.about()); err != nil {
+		files, err := compute.OpenFileExchange(scratch, d.about())
+		if err != nil {
 			return nil, err
+		}
+		if keep = files; d.Spreads() {
+			between = &scratchExchange{o.ex.(roundsOf), files, func(piece int) bool { return d.opened[piece] != nil }}
 		}
 	}
 	if o.kept = keep; !d.Spreads() {
 		o.ex = keep
 	}
-	counted := compute.NewCounted(o.ex)
+	counted := compute.NewCounted(cmp.Or(between, o.ex))
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
 		return graph.Guard(func() error {

@@ -12,12 +12,18 @@ import (
 )
 
 // fits reports what of inference is more than the memory limit allows, with its values in memory or in files. So many other places
-// compute pieces: what they are sent waits in memory until they take it.
+// compute pieces: what they are sent waits until they take it.
 func (d *Divided) fits(inFiles bool, others int) error {
-	peak, kept, sent, received := d.model.PieceMemory(d.pieces)
-	between := ""
+	m := d.model.PieceMemory(d.pieces)
+	peak, kept, between := m.Peak, m.Kept, ""
 	if others > 0 {
-		peak += sent + min(received, int64(others)*training.SpreadRoom)
+		// Of each other place there is a message on its way here, and where those wait in files one on its way there.
+		if peak += int64(others) * m.Message; inFiles {
+			peak += int64(others) * m.Message
+		} else {
+			peak += m.Sent
+		}
+		peak += min(m.Received, int64(others)*training.SpreadRoom)
 		between = ", with rows to and from other nodes,"
 	}
 	if inFiles {

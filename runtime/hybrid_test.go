@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -146,6 +147,12 @@ func (h *here) Piece(i int) *store.Piece { return h.pieces[i] }
 func (h *here) Better() bool             { h.steps--; return h.steps == 0 }
 func (h *here) Keep(state []byte)        { h.kept = state }
 func (h *here) Kept() []byte             { return h.kept }
+
+// Offer is Send of what take writes.
+func (h *here) Offer(ctx context.Context, round string, from, to, size int, take func(rows []float32) error) error {
+	rows := make([]float32, size)
+	return errors.Join(take(rows), h.Exchange.Send(ctx, round, from, to, rows))
+}
 
 // Pieces may move in the middle of an epoch, with checkpoints and without, and a run may be stopped after one: parameters and epochs' losses stay the same.
 func TestHybridGoesOn(t *testing.T) {

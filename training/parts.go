@@ -48,4 +48,6 @@ type Spread interface {
 	Keep(state []byte)
 	Kept() []byte
 	compute.Exchange
+	// Offer is Send, to a piece that is computed elsewhere, of as many values as size says, which take writes when they are taken: once.
+	Offer(ctx context.Context, round string, from, to, size int, take func(rows []float32) error) error
 }

@@ -86,6 +86,7 @@ type Exchange struct {
 	spare  map[int][][]float32 // rows that nodes brought and pieces have received, by size: the next gradient's are as many
 	spared int                 // values of them
 	queues map[string]*outward // by node, others alone
+	loads  [][]float32         // memory for what was offered, when it is taken: the next is taken to it
 }
 
 // slot is where a message to a piece here is waited for. Of what it says one holds when there is closed.
@@ -99,13 +100,15 @@ type slot struct {
 // outward is what another node has not taken yet.
 type outward struct {
 	untold []parcel
-	left   map[key][]float32 // told of
-	more   chan struct{}     // has room for one
+	left   map[key]parcel // told of
+	more   chan struct{}  // has room for one
 }
 
 type parcel struct {
 	key
+	size int // values
 	rows []float32
+	take func(rows []float32) error // if it was offered
 }
 
 // Open begins an exchange with the other nodes, which all open it; until they have, they are waited for.
@@ -121,7 +124,7 @@ func (s *Exchanges) Open(o ExchangeOptions) (*Exchange, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	for _, node := range o.Nodes {
 		if node != s.plane.Node() && e.queues[node] == nil {
-			e.queues[node] = &outward{left: map[key][]float32{}, more: make(chan struct{}, 1)}
+			e.queues[node] = &outward{left: map[key]parcel{}, more: make(chan struct{}, 1)}
 		}
 	}
 	s.mu.Lock()
@@ -154,9 +157,9 @@ func (e *Exchange) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
-	e.slots, e.held, e.spare = map[key]*slot{}, map[string]int{}, map[int][][]float32{}
+	e.slots, e.held, e.spare, e.loads = map[key]*slot{}, map[string]int{}, map[int][][]float32{}, nil
 	for _, q := range e.queues {
-		q.untold, q.left = nil, map[key][]float32{}
+		q.untold, q.left = nil, map[key]parcel{}
 	}
 	e.mu.Unlock()
 	e.stop()
@@ -178,14 +181,22 @@ func (e *Exchange) node(p int) (string, error) {
 
 // Send is compute.Exchange's.
 func (e *Exchange) Send(_ context.Context, round string, from, to int, rows []float32) error {
+	return e.send(to, parcel{key: key{round, from, to}, size: len(rows), rows: rows})
+}
+
+// Offer is Send, to a piece of another node, of as many values as size says, which take writes when that node takes them: once.
+func (e *Exchange) Offer(_ context.Context, round string, from, to, size int, take func(rows []float32) error) error {
+	return e.send(to, parcel{key{round, from, to}, size, nil, take})
+}
+
+func (e *Exchange) send(to int, p parcel) error {
 	node, err := e.node(to)
-	if err == nil && (len(round) > maxRound || uint64(len(rows)) >= 1<<32) {
-		err = fmt.Errorf("parts: %d values in round %.80q: at most 2³² of a name of %d bytes", len(rows), round, maxRound)
+	if err == nil && (len(p.round) > maxRound || uint64(p.size) >= 1<<32) {
+		err = fmt.Errorf("parts: %d values in round %.80q: at most 2³² of a name of %d bytes", p.size, p.round, maxRound)
 	}
 	if err != nil {
 		return err
 	}
-	k := key{round, from, to}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
@@ -193,9 +204,9 @@ func (e *Exchange) Send(_ context.Context, round string, from, to int, rows []fl
 	}
 	q := e.queues[node]
 	if q == nil {
-		return e.arrived(k, slot{rows: rows, size: len(rows)})
+		return e.arrived(p.key, slot{rows: p.rows, size: p.size})
 	}
-	q.untold = append(q.untold, parcel{k, rows})
+	q.untold = append(q.untold, p)
 	select {
 	case q.more <- struct{}{}:
 	default:
@@ -388,8 +399,8 @@ func (s *Exchanges) serve(ctx context.Context, r *dataplane.Request) (dataplane.
 		return e.give(out, q.key)
 	}
 	for {
-		if reply, ok := e.answer(out, q.room); ok {
-			return reply, nil
+		if heads, brought := e.answer(out, q.room); len(heads) > 0 {
+			return e.reply(appendHeads(nil, heads), brought)
 		}
 		select {
 		case <-out.more:
@@ -421,42 +432,83 @@ func (s *Exchanges) find(ctx context.Context, name string) (*Exchange, error) {
 // give hands over rows that were told of.
 func (e *Exchange) give(out *outward, k key) (dataplane.Reply, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	rows, there := out.left[k]
-	if !there {
-		if e.err != nil {
-			return dataplane.Reply{}, e.err
-		}
-		return dataplane.Reply{}, fmt.Errorf("parts: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
-	}
+	p, there := out.left[k]
+	err := e.err
 	delete(out.left, k)
-	return dataplane.Reply{Data: [][]byte{dataplane.BytesOf(rows)}}, nil
+	e.mu.Unlock()
+	switch {
+	case there:
+		return e.reply(nil, []parcel{p})
+	case err == nil:
+		err = fmt.Errorf("parts: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
+	}
+	return dataplane.Reply{}, err
 }
 
-// answer tells of what was sent; false: of nothing.
-func (e *Exchange) answer(out *outward, free int) (dataplane.Reply, bool) {
+// answer says what to tell of what was sent, and what to bring.
+func (e *Exchange) answer(out *outward, free int) (heads []head, brought []parcel) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var heads []head
-	data := make([][]byte, 1)
-	brought := 0
+	bytes := 0
 	for _, p := range out.untold[:min(len(out.untold), maxParcels)] {
-		size := 4 * len(p.rows)
-		if brought > 0 && brought+size > batch {
+		size := 4 * p.size
+		if bytes > 0 && bytes+size > batch {
 			break
 		}
-		h := head{p.key, len(p.rows), brought+size > free}
+		h := head{p.key, p.size, bytes+size > free}
 		if heads = append(heads, h); h.left {
-			out.left[p.key] = p.rows
+			out.left[p.key] = p
 			continue
 		}
-		brought += size
-		data = append(data, dataplane.BytesOf(p.rows))
-	}
-	if len(heads) == 0 {
-		return dataplane.Reply{}, false
+		bytes += size
+		brought = append(brought, p)
 	}
 	out.untold = slices.Delete(out.untold, 0, len(heads))
-	data[0] = appendHeads(nil, heads)
-	return dataplane.Reply{Data: data}, true
+	return heads, brought
+}
+
+// reply is one of b and of what parcels have.
+func (e *Exchange) reply(b []byte, parcels []parcel) (dataplane.Reply, error) {
+	offered := 0
+	for _, p := range parcels {
+		if p.take != nil {
+			offered += p.size
+		}
+	}
+	r := dataplane.Reply{Data: [][]byte{b}}
+	var load []float32
+	if offered > 0 {
+		load = e.load(offered)
+		r.Release = func() {
+			e.mu.Lock()
+			e.loads = append(e.loads, load)
+			e.mu.Unlock()
+		}
+	}
+	at := load
+	for _, p := range parcels {
+		rows := p.rows
+		if p.take != nil {
+			rows, at = at[:p.size], at[p.size:]
+			if err := p.take(rows); err != nil {
+				e.fail(fmt.Errorf("parts: node %s: rows of piece %d for piece %d in round %s: %w", e.s.plane.Node(), p.from, p.to, p.round, err))
+				return dataplane.Reply{}, e.failure()
+			}
+		}
+		r.Data = append(r.Data, dataplane.BytesOf(rows))
+	}
+	return r, nil
+}
+
+// load returns room for n values of unspecified content, of which there is as much as was sent at a time.
+func (e *Exchange) load(n int) (rows []float32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if last := len(e.loads) - 1; last >= 0 {
+		rows, e.loads = e.loads[last], e.loads[:last]
+	}
+	if cap(rows) < n {
+		rows = make([]float32, n)
+	}
+	return rows[:n]
 }

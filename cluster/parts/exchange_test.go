@@ -66,7 +66,7 @@ func rowsOf(round, from, to int) []float32 {
 	return rows
 }
 
-// All pieces send to all others in all rounds before anybody receives, in orders of their own, with much room and with
+// All pieces send to all others in all rounds, or offer, before anybody receives, in orders of their own, with much room and with
 // less than most messages need: every message arrives, once, and nothing is left over. What is sent is 4 bytes for each value that another
 // node needs and 2 % beside it.
 func TestExchange(t *testing.T) {
@@ -99,7 +99,17 @@ func TestExchange(t *testing.T) {
 							}
 						}
 						each(func(r, q int) error {
-							return e.Send(t.Context(), fmt.Sprint("round-", r), p, q, rowsOf(r, p, q))
+							rows, taken := rowsOf(r, p, q), false
+							if r%2 == 0 || placed[q] == node {
+								return e.Send(t.Context(), fmt.Sprint("round-", r), p, q, rows)
+							}
+							return e.Offer(t.Context(), fmt.Sprint("round-", r), p, q, len(rows), func(into []float32) error {
+								if copy(into, rows) < len(rows) || taken {
+									t.Errorf("%d values are taken of %d, or again", len(into), len(rows))
+								}
+								taken = true
+								return nil
+							})
 						})
 						sent.Done()
 						sent.Wait()
@@ -117,6 +127,7 @@ func TestExchange(t *testing.T) {
 				received.Wait()
 				var bulk, framed int64
 				for i, e := range ex {
+					e.mu.Lock()
 					if len(e.slots) > 0 || slices.ContainsFunc(names, func(n string) bool { return e.held[n] != 0 }) {
 						t.Errorf("node %s has %d messages left, and holds %v", names[i], len(e.slots), e.held)
 					}
@@ -125,6 +136,7 @@ func TestExchange(t *testing.T) {
 							t.Errorf("node %s has %d messages that node %s did not take", names[i], len(q.untold)+len(q.left), node)
 						}
 					}
+					e.mu.Unlock()
 					for _, s := range all[i].Traffic() {
 						framed += s.Header + s.Bulk
 						bulk += s.Bulk
@@ -201,6 +213,16 @@ func TestLost(t *testing.T) {
 	ex[1].Close(errors.New("its disk is full"))
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "node c") || !strings.Contains(err.Error(), "its disk is full") {
 		t.Errorf("a node that failed: %v", err)
+	}
+
+	for _, room := range []int{0, 4} { // it is brought at once, or when it is received
+		ex = opened(t, []*dataplane.Plane{all[0], all[2]}, ExchangeOptions{Name: fmt.Sprint("offered", room), Nodes: []string{"a", "c"}, Room: room})
+		if err := ex[1].Offer(t.Context(), "round", 1, 0, 5, func([]float32) error { return errors.New("its file is gone") }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waits(t.Context(), ex[0], 1, 0); err == nil || !strings.Contains(err.Error(), "node c: rows of piece 1 for piece 0 in round round: its file is gone") {
+			t.Errorf("an offer that is none: %v", err)
+		}
 	}
 }
 

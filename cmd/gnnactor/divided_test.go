@@ -197,6 +197,12 @@ func (s *allHere) Better() bool             { s.between(); return false }
 func (s *allHere) Keep([]byte)              {}
 func (s *allHere) Kept() []byte             { return nil }
 
+// Offer is Send of what take writes.
+func (s *allHere) Offer(ctx context.Context, round string, from, to, size int, take func(rows []float32) error) error {
+	rows := make([]float32, size)
+	return errors.Join(take(rows), s.Exchange.Send(ctx, round, from, to, rows))
+}
+
 // A node that trains again says once what it trains on, and saves what it came to where it was the last, but not where others go on.
 func TestTrainDividedAgain(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "set")
