@@ -340,7 +340,13 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	}
 	if c.output != outputJSON {
 		c.logf("trained in %s", formatDuration(took))
-		return c.evaluateDivided(ctx, d, o)
+		var late table
+		late.gap()
+		addStaleness(&late, run.late)
+		if err := c.evaluateDivided(ctx, d, o); err != nil || len(late.rows) < 2 {
+			return err
+		}
+		return late.write(c.stdout)
 	}
 	var split [3]runtime.Metrics
 	for i := range split {

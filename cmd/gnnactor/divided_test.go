@@ -284,6 +284,9 @@ func TestTrainDividedTells(t *testing.T) {
 	if got := lastLine(t, out); got["train_loss"] == nil || got["train_loss"] != want["train_loss"] || got["parameters_sha256"] != want["parameters_sha256"] || !strings.Contains(said, "resumed after 2 epochs") {
 		t.Errorf("resumed when it was over: %v, want %v; said %s", got, want, said)
 	}
+	if text, _ := mustInvoke(t, "train", "--data", set, "--sampler", "khop", "--hybrid", "--batch-size", "700", "--epochs", "1", "--sync", "ssp:1"); !strings.HasSuffix(text, "\n\ngradients, by steps late  0: 50.0 %  1: 50.0 %\n") {
+		t.Errorf("it prints\n%s", text)
+	}
 	if again, err := os.ReadFile(lines); err != nil || !bytes.Equal(again, b) {
 		t.Errorf("steps of a run that was over: %v\n%s", err, again)
 	}

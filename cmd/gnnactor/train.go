@@ -407,7 +407,7 @@ func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime
 		t.row("and back", formatBytes(s.ToHost))
 		t.row("the device's peak memory", formatBytes(s.DevicePeak))
 	}
-	addStaleness(t, done)
+	addStaleness(t, done.Late)
 	t.row("peak memory", formatBytes(peakRSS()))
 	t.row("parameters", formatCount(rt.NumParameters()))
 	t.gap()
