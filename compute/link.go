@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -80,10 +81,13 @@ func LinkScores(embeddings cpu.Matrix[float32], links []Link) []float32 {
 	return scores
 }
 
+// ErrDiverged is wrapped where a training's loss is no number any more, or infinite.
+var ErrDiverged = errors.New("the training has diverged")
+
 // finite reports a loss that is not.
 func finite(loss float64) error {
 	if math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return fmt.Errorf("the loss is %v; lower the learning rate, and check the features for NaN and huge values", loss)
+		return fmt.Errorf("the loss is %v: %w; lower the learning rate, and check the features for NaN and huge values", loss, ErrDiverged)
 	}
 	return nil
 }

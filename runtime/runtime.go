@@ -58,6 +58,9 @@ var ErrNode = errors.New("runtime: no such node")
 // where the damage is, and what helps. It is graph.ErrDamaged.
 var ErrDamaged = graph.ErrDamaged
 
+// ErrDiverged is wrapped where a training ended as its loss was no number any more, or infinite. It is compute.ErrDiverged.
+var ErrDiverged = compute.ErrDiverged
+
 // damaged marks err, of opening a file, with ErrDamaged if it says so.
 func damaged(err error) error {
 	if !errors.Is(err, ErrDamaged) && (ofData(err) || errors.Is(err, compute.ErrSafetensors)) {

@@ -46,7 +46,8 @@ type trial struct {
 	Trial    int               `json:"trial"` // from 1
 	Settings map[string]string `json:"settings"`
 	Rungs    []rungResult      `json:"rungs"`
-	Refused  string            `json:"refused,omitempty"` // why its settings cannot be trained with
+	Refused  string            `json:"refused,omitempty"`  // why its settings cannot be trained with
+	Diverged string            `json:"diverged,omitempty"` // how its training ended, if its loss was no number any more
 }
 
 // rungResult is what a trial had come to at the end of a rung.
@@ -57,8 +58,22 @@ type rungResult struct {
 	Seconds   float64  `json:"seconds"` // of this rung, since it was begun or gone on with
 }
 
-// valid is the figure at the end of the last rung; NaN if there is none.
+// failed says in a word what became of a trial that does not go on; empty: nothing.
+func (t *trial) failed() string {
+	switch {
+	case t.Refused != "":
+		return "refused"
+	case t.Diverged != "":
+		return "diverged"
+	}
+	return ""
+}
+
+// valid is the figure at the end of the last rung; NaN if there is none, or the trial failed.
 func (t *trial) valid() float64 {
+	if t.failed() != "" {
+		return math.NaN()
+	}
 	if n := len(t.Rungs); n > 0 && t.Rungs[n-1].Valid != nil {
 		return *t.Rungs[n-1].Valid
 	}
@@ -94,6 +109,9 @@ Trials, and what is drawn for them, are functions of --seed: the same search giv
 also one that was killed and is started again with the same command line, which does not train again
 what --out DIR has records or checkpoints of. More --trials, without --halving, add to those that
 are there.
+
+A trial whose loss is no number any more has diverged, one whose settings cannot be trained with is refused:
+both come last, and the search goes on.
 
 It ends with a table of the trials, the best first, DIR/search.svg, which shows the figure over each
 setting, and the command line that trains the best. DIR/checkpoints has its parameters. Data that is
@@ -306,13 +324,14 @@ func (c *searchCommand) readRecords() error {
 	return nil
 }
 
-// better orders trials: those that trained longer come first, then those of the better figure, then those that were drawn first.
+// better orders trials: those that failed come last, those that trained longer first, then those of the better figure, then those that were
+// drawn first.
 func (c *searchCommand) better(a, b *trial) int {
 	x, y := a.valid(), b.valid()
 	if c.figure == rmseFigure {
 		x, y = -x, -y
 	}
-	return cmp.Or(cmp.Compare(len(b.Rungs), len(a.Rungs)), cmp.Compare(y, x), cmp.Compare(a.Trial, b.Trial)) // NaN is least
+	return cmp.Or(cmp.Compare(a.failed(), b.failed()), cmp.Compare(len(b.Rungs), len(a.Rungs)), cmp.Compare(y, x), cmp.Compare(a.Trial, b.Trial)) // NaN is least
 }
 
 // search trains all trials, rung by rung.
@@ -325,7 +344,7 @@ func (c *searchCommand) search(ctx context.Context) error {
 			c.logf("rung %d of %d: %s until epoch %d", r+1, len(list), countOf(len(alive), "trial"), rung.epochs)
 		}
 		for i, t := range alive {
-			if len(t.Rungs) <= r && t.Refused == "" {
+			if len(t.Rungs) <= r && t.failed() == "" {
 				if err := c.train(ctx, t, rung.epochs, c.eta > 0); err != nil {
 					return fmt.Errorf("trial %d: %w", t.Trial, err)
 				}
@@ -340,11 +359,11 @@ func (c *searchCommand) search(ctx context.Context) error {
 				}
 			}
 		}
-		alive = slices.DeleteFunc(alive, func(t *trial) bool { return t.Refused != "" })
+		alive = slices.DeleteFunc(alive, func(t *trial) bool { return t.failed() != "" })
 		slices.SortFunc(alive, c.better)
 	}
-	if len(alive) == 0 {
-		return usagef("no trial could be trained; the first: %s", c.all[0].Refused)
+	if best := slices.MinFunc(c.all, c.better); best.failed() != "" {
+		return usagef("no trial could be trained; the first: %s", c.all[0].Refused+c.all[0].Diverged)
 	}
 	return nil
 }
@@ -372,8 +391,8 @@ func (t *trial) said() string {
 
 // came is what a trial has come to.
 func (t *trial) came(f splitFigure) string {
-	if t.Refused != "" {
-		return "refused: " + t.Refused
+	if failed := t.failed(); failed != "" {
+		return failed + ": " + t.Refused + t.Diverged
 	}
 	last := t.Rungs[len(t.Rungs)-1]
 	return fmt.Sprintf("valid %s%s in %.3g s", f.prefix(), f.format(t.valid()), last.Seconds)
@@ -401,8 +420,11 @@ func (c *searchCommand) settle(t *trial) (cfg runtime.Config, given map[string]s
 // train has a trial go on until an epoch, or says in it why it cannot.
 func (c *searchCommand) train(ctx context.Context, t *trial, epochs int, more bool) (err error) {
 	defer func() {
-		if errors.Is(err, runtime.ErrConfig) || errors.Is(err, scheduler.ErrMemory) {
+		switch {
+		case errors.Is(err, runtime.ErrConfig), errors.Is(err, scheduler.ErrMemory):
 			t.Refused, err = oneLine(err.Error()), nil
+		case errors.Is(err, runtime.ErrDiverged):
+			t.Diverged, err = oneLine(err.Error()), nil
 		}
 	}()
 	cfg, _, err := c.settle(t)
@@ -474,10 +496,7 @@ func (c *searchCommand) report() error {
 	}
 	t.row(head...)
 	for _, one := range ranked {
-		epochs, seconds, valid := "–", 0.0, c.figure.format(one.valid())
-		if one.Refused != "" {
-			valid = "refused"
-		}
+		epochs, seconds, valid := "–", 0.0, cmp.Or(one.failed(), c.figure.format(one.valid()))
 		for _, r := range one.Rungs {
 			epochs, seconds = fmt.Sprint(r.Epochs), seconds+r.Seconds
 		}

@@ -136,6 +136,37 @@ func TestSearchGoesOn(t *testing.T) {
 	}
 }
 
+// A trial that diverges comes last, in a table and a record that say so, and the others are trained, also where the search begins again. Where
+// none can be trained to the end the search fails.
+func TestSearchDiverges(t *testing.T) {
+	data, dir := storeOf(t, twoRings(t)), t.TempDir()
+	args := func(dir string, lr string) []string {
+		return []string{"search", writeTemp(t, "ranges.yaml", "lr: "+lr+"\nhidden: [8, 16]\n"), "--out", dir, "--data", data, "--trials", "4", "--epochs", "4",
+			"--halving", "2", "--fanouts", "2,2", "--optimizer", "sgd", "--batch-size", "8"}
+	}
+	var tables []string
+	for range 2 {
+		out, errs := mustInvoke(t, args(dir, "[0.01, 1e30]")...)
+		if tables = append(tables, out); strings.Count(out, "diverged") != 2 {
+			t.Errorf("%s\n%s", out, errs)
+		}
+	}
+	lines := strings.Split(tables[0], "\n")
+	if tables[0] != tables[1] || !strings.Contains(lines[3], "diverged") || !strings.Contains(lines[4], "diverged") {
+		t.Errorf("of a search that begins again there is another table, or those that diverged are not last:\n%s\n%s", tables[0], tables[1])
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "checkpoints")); err != nil || len(left) != 1 {
+		t.Errorf("%d directories of checkpoints are left, %v", len(left), err)
+	}
+	if code, _, errs := invoke(t, args(t.TempDir(), "[1e29, 1e30]")...); code != exitUsage || !strings.Contains(errs, "no trial could be trained; the first: train/e0/b") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	late, early := &trial{Trial: 1, Rungs: make([]rungResult, 1), Diverged: "in its second rung"}, &trial{Trial: 2}
+	if new(searchCommand).better(late, early) < 0 {
+		t.Error("a trial that diverged is better as it was trained longer")
+	}
+}
+
 // What a file of ranges can have wrong is told with its line and what would be right.
 func TestSearchRefuses(t *testing.T) {
 	for text, want := range map[string]string{
