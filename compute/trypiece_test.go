@@ -78,7 +78,7 @@ func TestTryPieces(t *testing.T) {
 // What a piece holds is foreseen from smaller ones of its proportions.
 func TestPieceBytes(t *testing.T) {
 	ds := testDataset(1500, 5, 200, false)
-	size := PieceSizes{Masters: 20000, Others: 7000, Entries: 120000, Sent: 9000, Targets: 4000, Mean: 20000}
+	size := PieceSizes{Masters: 20000, Others: 7000, Entries: 120000, Sent: 9000, Targets: 4000, Mean: 120000}
 	for _, model := range []string{"gcn", "sage", "gin", "gat"} {
 		for _, again := range []bool{false, true} {
 			m := elsewhere(t, mustModel(t, sized(Spec{Model: model, InputDropout: 0.5}, 3, 200, 96, 5), ds.Graph))
