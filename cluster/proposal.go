@@ -30,7 +30,7 @@ const (
 	runStages   = "stages" // of the program's own, and its sampler
 	runDraws    = "cache"  // of gns, which says how many nodes its sampler draws; empty: no such cache, or the sampler's options say it
 
-	runInfers = "infers" // true: inference, by all pieces of a set
+	runInfers = "infers" // what is computed by inference, by all pieces of a set; empty: training
 
 	dataBuiltin, dataStore, dataSet, dataOwn = "built-in", "store", "set", "own"
 )
@@ -40,7 +40,7 @@ func (o *Options) proposal(ctx context.Context) (r *Run, err error) {
 	cfg := &o.Config
 	r = &Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(max(o.Replicas, 1)), runWaitFor: strconv.Itoa(max(o.WaitFor, 1)),
-		runStages: ownParts(cfg), runDraws: draws(cfg), runInfers: strconv.FormatBool(o.Infers),
+		runStages: ownParts(cfg), runDraws: draws(cfg), runInfers: o.Infers,
 	}}
 	for _, name := range runtime.RunSettings() {
 		r.Settings[name] = cfg.Setting(name).String()
@@ -183,8 +183,8 @@ func (o *Options) check(r *Run, required map[string]string, propose *Run) error 
 		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case path != "" && propose != nil && propose.Data != r.Data:
 		return optionsf("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", ErrOtherRun, r.Node, r.Data, path, propose.Data)
-	case (r.Settings[runInfers] == "true") != o.Infers:
-		return optionsf("%w, which node %s began: one node trains and another infers; give them different cluster-names", ErrOtherRun, r.Node)
+	case r.Settings[runInfers] != o.Infers:
+		return optionsf("%w, which node %s began: that computes %s, and this node %s; give all nodes the same command, or them different cluster-names", ErrOtherRun, r.Node, cmp.Or(r.Settings[runInfers], "train"), cmp.Or(o.Infers, "train"))
 	case path == "" && r.Settings[runData] == dataOwn:
 		return optionsf("data: node %s began a run on data that cannot be copied; give data, or begin it with a store, as 'gnnactor import' makes", r.Node)
 	}
@@ -279,6 +279,13 @@ func (o *Options) adopt(r *Run) error {
 	}
 	if o.Replicas < 1 {
 		return optionsf("replicas %d: must be at least 1", o.Replicas)
+	}
+	if saved := cfg.Model.Saved; o.Infers != "" && saved != nil {
+		if about, err := saved.Description(); err != nil {
+			// parameters are compared before they are used
+		} else if err := about.Check(cfg); err != nil {
+			return optionsf("%w, which node %s began with another model than the one here (%s): %w; give all nodes the same", ErrOtherRun, r.Node, cfg.Model.Params, err)
+		}
 	}
 	return cfg.Validate()
 }

@@ -111,7 +111,7 @@ func TestSamplersOverParts(t *testing.T) {
 	if err := o.suits(&Run{Settings: map[string]string{runData: dataSet}}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "samplers, credits") || !strings.Contains(err.Error(), "loaders") {
 		t.Errorf("batches of all pieces, with samplers and loaders: %v", err)
 	}
-	if o.Infers = true; o.suits(&Run{Settings: map[string]string{runData: dataSet}}) != nil {
+	if o.Infers = "eval"; o.suits(&Run{Settings: map[string]string{runData: dataSet}}) != nil {
 		t.Error("inference, which reads none of that, is refused")
 	}
 }

@@ -62,7 +62,8 @@ type Options struct {
 	Replicas, WaitFor int
 	Roles             Roles // what this node does; none: all
 	MaxSamplers       int   // of other nodes, that this one takes; 0: any number
-	Infers            bool  // the run is inference over a partition set, and no training
+	// Infers says what is computed of a partition set by inference, as nodes of one run are to say it; empty: the run is training.
+	Infers string
 
 	Drain time.Duration // how long it may hand over what it does and holds; 0: 4 minutes
 	// Copying hears of data that is being copied, and once of where it lies; nil: nobody does.
@@ -117,7 +118,7 @@ func (o *Options) suits(run *Run) error {
 	switch bad := o.Config.NotInPieces(); {
 	case !o.spreads(run):
 		why = o.Config.NotOverParts()
-	case !o.Infers && bad != nil:
+	case o.Infers == "" && bad != nil:
 		why = "batches that all pieces compute together do not have " + strings.Join(bad, "; ")
 	}
 	switch {
@@ -133,7 +134,7 @@ func (o *Options) suits(run *Run) error {
 
 // spreads reports whether the nodes compute a run's pieces together, rather than batches each.
 func (o *Options) spreads(run *Run) bool {
-	return run.Settings[runData] == dataSet && (o.Config.InPieces() || o.Infers)
+	return run.Settings[runData] == dataSet && (o.Config.InPieces() || o.Infers != "")
 }
 
 // suit reports why this node's roles do not suit a run on data that all nodes may have; ds is that, nil if it is not known yet.
@@ -264,7 +265,7 @@ func (s *Session) Spreads() bool { return s.spreads }
 // The end of ctx drains the node of a training, which goes on until others have its pieces and take them over between two steps; where nobody is there to
 // take them it ends with training.ErrLast. do gets the context that it is to compute under.
 func (s *Session) Compute(ctx context.Context, do func(ctx context.Context, cfg runtime.Config) error) error {
-	if !s.o.Infers {
+	if s.o.Infers == "" {
 		defer context.AfterFunc(ctx, func() { _ = s.node.Drain(s.ctx) })() // that of Join drains it, too, or is another
 		var stop func()
 		ctx, stop = s.untilLast(s.ctx)

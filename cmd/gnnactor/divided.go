@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config
 	compute := func(ctx context.Context, cfg runtime.Config) error {
 		return a.computePieces(ctx, cfg, scratch, ready, use)
 	}
-	c.infers = true
+	c.infers = inferred(cmd)
 	p, err := c.enter(cmd, a, &cfg, config.given)
 	if err != nil {
 		return err
@@ -62,6 +63,24 @@ func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config
 		return err
 	}
 	return os.RemoveAll(scratch)
+}
+
+// inferred is what the nodes of a cluster have to agree on of a command that infers: those that give the rows of other nodes, or in another way, do not
+// wait for the same.
+func inferred(cmd *cobra.Command) string {
+	what := cmd.Name()
+	for _, name := range []string{"ids", "split"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			what += " --" + name + " " + f.Value.String()
+		}
+	}
+	if f := cmd.Flags().Lookup("out"); f != nil && plotFormat(f.Value.String()) == ".npy" {
+		what += " --out .npy"
+	}
+	if long := 200; len(what) > long {
+		what = fmt.Sprintf("%.*s… (SHA-256 %.8x)", long, what, sha256.Sum256([]byte(what)))
+	}
+	return what
 }
 
 func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch string, ready func(d *runtime.Divided) error, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {

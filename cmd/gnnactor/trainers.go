@@ -30,8 +30,8 @@ type clusterFlags struct {
 	// What the first node says for all; the others may leave it out.
 	least, replicas int
 	shards          string
-	joins           bool // takes part in a run that another node began
-	infers          bool // the run is inference
+	joins           bool   // takes part in a run that another node began
+	infers          string // what the run infers; empty: it is training
 }
 
 // addFlags adds those of the node alone.
