@@ -206,6 +206,15 @@ func share(ctx context.Context, ex Exchange, round string, pieces []*Piece, say 
 // onPieces returns m bound to each of pieces, which are all or those that are computed here: what
 // the whole graph says of their nodes, they tell each other.
 func (m *Model) onPieces(ctx context.Context, pieces []*Piece, ex Exchange) ([]*Model, error) {
+	models, err := m.onGraphs(ctx, pieces, ex)
+	if err != nil {
+		return nil, err
+	}
+	return models, bindPieces(ctx, models, pieces, ex)
+}
+
+// onGraphs is onPieces whose features do not count as sparse yet.
+func (m *Model) onGraphs(ctx context.Context, pieces []*Piece, ex Exchange) ([]*Model, error) {
 	if m.spec.EdgeDim > 0 {
 		return nil, fmt.Errorf("a divided graph has no edge features; the model needs %d per edge", m.spec.EdgeDim)
 	}
@@ -252,7 +261,7 @@ func (m *Model) onPieces(ctx context.Context, pieces []*Piece, ex Exchange) ([]*
 			return nil, err
 		}
 	}
-	return models, bindPieces(ctx, models, pieces, ex)
+	return models, nil
 }
 
 // bindPieces is BindFeatures for the table that the pieces have between them: it makes the choice

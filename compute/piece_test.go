@@ -190,11 +190,12 @@ func allReceived(t *testing.T, memory *MemoryExchange) {
 // Every model gives the bits of the whole graph over any pieces, and sends each row once to each
 // piece that reads it.
 func TestInferPieces(t *testing.T) {
-	for name, spec := range variants {
+	for shift, name := range slices.Sorted(maps.Keys(variants)) {
+		spec := variants[name]
 		if spec.EdgeDim > 0 {
 			continue
 		}
-		for _, dims := range [][3]int{{37, 15, 5}, {7, 21, 40}} {
+		for i, dims := range [][3]int{{37, 15, 5}, {7, 21, 40}} {
 			ds := testDataset(200, 5, dims[0], dims[0] > dims[1])
 			m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
 			params := randomParams(m, 5)
@@ -203,7 +204,8 @@ func TestInferPieces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for cutting, borders := range someBorders {
+			for k, cutting := range slices.Sorted(maps.Keys(someBorders)) {
+				borders := someBorders[cutting]
 				t.Run(fmt.Sprintf("%s/%v/%s", name, dims, cutting), func(t *testing.T) {
 					pieces := cut(ds, borders...)
 					memory := NewMemoryExchange()
@@ -221,7 +223,10 @@ func TestInferPieces(t *testing.T) {
 					}
 					allReceived(t, memory)
 				})
-				for _, lie := range edgesLie {
+				for j, lie := range edgesLie {
+					if (i+j+k+shift)%2 > 0 { // a model has all pairs
+						continue
+					}
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
 						pieces := cutEdges(ds, lie, borders...)
 						memory := NewMemoryExchange()

@@ -61,8 +61,13 @@ type PieceBatch struct {
 // is short. m is bound to graph.Elsewhere, of the whole graph's size. What the whole graph says of nodes, all pieces tell each other
 // before it returns.
 func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pieces []*Piece, ex Exchange, scratch string) (t *PieceTrainer, err error) {
+	return newPieceTrainer(ctx, m.onPieces, execs, pieces, ex, scratch)
+}
+
+// newPieceTrainer is NewPieceTrainer with models that onPieces returns.
+func newPieceTrainer(ctx context.Context, onPieces func(context.Context, []*Piece, Exchange) ([]*Model, error), execs func() *cpu.Exec, pieces []*Piece, ex Exchange, scratch string) (t *PieceTrainer, err error) {
 	err = graph.Guard(func() error {
-		models, err := m.onPieces(ctx, pieces, ex)
+		models, err := onPieces(ctx, pieces, ex)
 		if err != nil {
 			return err
 		}

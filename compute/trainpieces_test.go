@@ -131,7 +131,8 @@ func TestActiveSetBytes(t *testing.T) {
 // crosses each border once.
 func TestPieceGradient(t *testing.T) {
 	const n = 200
-	for name, spec := range variants {
+	for shift, name := range slices.Sorted(maps.Keys(variants)) {
+		spec := variants[name]
 		if spec.EdgeDim > 0 || spec.GCNNorm == "block" {
 			continue
 		}
@@ -158,12 +159,20 @@ func TestPieceGradient(t *testing.T) {
 			for _, v := range want {
 				scale = max(scale, float32(math.Abs(float64(v))))
 			}
-			for _, lie := range append([]string{"target"}, edgesLie...) {
-				for cutting, borders := range someBorders {
+			for j, lie := range append([]string{"target"}, edgesLie...) {
+				for k, cutting := range slices.Sorted(maps.Keys(someBorders)) {
+					crossings := []string{"whole", "in stripes", "in parts"}
+					if cutting == "1" { // nothing crosses
+						crossings = crossings[:1]
+					}
+					// Of sizes, cuttings and where edges lie a model has all pairs, and models together all triples.
+					if cutting == "1" && lie != "target" || cutting != "1" && (i+j+k+shift)%3 > 0 {
+						continue
+					}
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
-						pieces := cutEdges(ds, lie, borders...)
+						pieces := cutEdges(ds, lie, someBorders[cutting]...)
 						var first []float32
-						for _, cross := range []string{"whole", "in stripes", "in parts"} {
+						for _, cross := range crossings {
 							memory := NewMemoryExchange()
 							trainer := pieceTrainer(t, m, pieces, memory)
 							switch cross {

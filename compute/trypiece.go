@@ -82,16 +82,15 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 	}
 	p := randomPiece(s, m.spec.InDim, nonZero)
 	alone := &alone{sent: map[string]int{}}
-	t, err := m.NewPieceTrainer(ctx, x, []*Piece{p}, alone, "")
+	t, err := newPieceTrainer(ctx, m.onGraphs, x, []*Piece{p}, alone, "")
 	if err != nil {
 		return trial, err
 	}
 	defer t.Close()
 	e := t.engines[0]
 	e.halo.mean = max(s.Mean, 1)
-	on := e.core.model // which counts as sparse by the share, as of all pieces: this one's values alone are few in a large graph
-	if on.sparse = nil; maySparse(m.nodes, m.spec.InDim) && nonZero*sparseShare <= 1 {
-		on.sparse = cpu.NewSparse(p.Features)
+	if maySparse(m.nodes, m.spec.InDim) && nonZero*sparseShare <= 1 { // by the share, as of all pieces: this one's values alone are few in a large graph
+		e.core.model.sparse = cpu.NewSparse(p.Features)
 	}
 	if again {
 		t.Recompute()

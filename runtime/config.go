@@ -297,7 +297,7 @@ type ClusterConfig struct {
 	// Elsewhere, when set, has this process's samplers sample on other nodes (package
 	// cluster/samplers).
 	Elsewhere actors.Elsewhere `yaml:"-"`
-	// Actors is the system that the run's actors are in; nil: Start makes one, which Stop ends.
+	// Actors is the system that the run's actors are in; nil: one that all such runs of the process share.
 	Actors *actor.ActorSystem `yaml:"-"`
 	// Away: this process opens no topology, and asks those who sample what it would look up there (by
 	// Elsewhere); NeedsTopology says for which settings and data that cannot be. What Runtime.Dataset

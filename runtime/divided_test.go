@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/scheduler"
 	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
@@ -21,16 +23,24 @@ import (
 // narrowBlocks is a store of a block model with few features.
 func narrowBlocks(t *testing.T) string {
 	t.Helper()
-	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
-	dir := filepath.Join(t.TempDir(), "blocks")
-	if err == nil {
-		err = store.Create(t.Context(), dir, ds)
-	}
+	dir, err := madeNarrowBlocks()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
+
+var madeNarrowBlocks = sync.OnceValues(func() (string, error) {
+	ctx, dir := context.Background(), filepath.Join(leak.Dir(), "blocks", "store")
+	ds, err := generate.SBM(ctx, generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	if err == nil {
+		err = os.Mkdir(filepath.Dir(dir), 0o755)
+	}
+	if err == nil {
+		err = store.Create(ctx, dir, ds)
+	}
+	return dir, err
+})
 
 // Global batches over 1, 2, 3, 4 and 8 pieces, wherever edges lie, have the losses and accuracies of one process, with the same
 // values dropped, in float32's error, which steps make larger; and what they learn is saved, and evaluated alike.
@@ -112,15 +122,26 @@ func trainsAsOneProcess(t *testing.T, path string, cuts ...pieces.Options) {
 	}
 }
 
+// cutOnce returns the directory of the set that o makes of the store in path, which it lies beside.
+func cutOnce(path string, o pieces.Options) (string, error) {
+	dir := filepath.Join(filepath.Dir(path), fmt.Sprintf("%+v", o))
+	cut, _ := sets.LoadOrStore(dir, sync.OnceValue(func() error {
+		s, err := store.Open(path)
+		if err != nil {
+			return err
+		}
+		_, err = pieces.Create(context.Background(), dir, s, o)
+		return errors.Join(err, s.Close())
+	}))
+	return dir, cut.(func() error)()
+}
+
+var sets sync.Map // func() error of cutOnce, by the directory
+
 func divided(t *testing.T, cfg Config, o pieces.Options) *Divided {
 	t.Helper()
-	s, err := store.Open(cfg.Data.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	cfg.Data.Path = filepath.Join(t.TempDir(), "set")
-	if _, err := pieces.Create(t.Context(), cfg.Data.Path, s, o); err != nil {
+	var err error
+	if cfg.Data.Path, err = cutOnce(cfg.Data.Path, o); err != nil {
 		t.Fatal(err)
 	}
 	d, err := OpenDivided(t.Context(), cfg)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -15,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
 // setOf divides the store in dir.
@@ -67,12 +69,19 @@ func cora(t *testing.T) string {
 	if _, err := os.Stat(data); err != nil {
 		t.Skip("needs ../shared/data/cora")
 	}
-	dir := filepath.Join(t.TempDir(), "cora")
-	if err := importer.Import(t.Context(), data, dir, importer.Options{}); err != nil {
+	if err := importedCora(); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return filepath.Join(leak.Dir(), "cora", "store")
 }
+
+var importedCora = sync.OnceValue(func() error {
+	dir := filepath.Join(leak.Dir(), "cora")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return importer.Import(context.Background(), filepath.Join("..", "..", "shared", "data", "cora"), filepath.Join(dir, "store"), importer.Options{})
+})
 
 // setConfig is a short run on data.
 func setConfig(data string) Config {

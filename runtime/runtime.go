@@ -182,9 +182,7 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	r.inference = make(chan struct{}, r.plan.Inferences)
 	r.pool = pool.New(r.plan.Threads)
 	if r.system = r.cfg.Cluster.Actors; r.system == nil {
-		r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-			return slog.New(slog.DiscardHandler) // what goes wrong comes back as an error
-		}))
+		r.system = ownActors()
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if lacks := r.data.lacks(); lacks != "" {
@@ -193,6 +191,14 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	r.verification = verify(r.ctx, &r.cfg, r.data.stores(), r.log)
 	return r, nil
 }
+
+// ownActors is the system of all runs of this process that are given none: the library makes 32,768 maps for one, a tenth of what a
+// small run takes, and names tell runs' actors apart (actors.Spawn).
+var ownActors = sync.OnceValue(func() *actor.ActorSystem {
+	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.DiscardHandler) // what goes wrong comes back as an error
+	}))
+})
 
 // Check reports, with the errors of Start and Train, why a run of config cannot train on its
 // data, and leaves nothing behind: it opens the data and prepares the sampler, which may
@@ -436,9 +442,6 @@ func (r *Runtime) Stop() error {
 		r.calls.Wait()
 		<-r.verification.done
 		r.verification.found(nil)
-		if r.cfg.Cluster.Actors == nil {
-			r.system.Shutdown()
-		}
 		r.pool.Close()
 		r.stopErr = errors.Join(r.data.close(), r.closeDevice())
 	})

@@ -67,4 +67,7 @@ func TestActorsOfOneSystem(t *testing.T) {
 	if got := names(); len(got) > 0 || system.IsStopped() {
 		t.Errorf("left are %q; the system has stopped: %v", got, system.IsStopped())
 	}
+	if a, b := started(t, config()), started(t, config()); a.system != b.system {
+		t.Error("runs that are given no system have one each")
+	}
 }

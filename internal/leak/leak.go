@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,23 @@ func Main(m *testing.M, options ...goleak.Option) {
 			code = 1
 		}
 	}
+	if err := os.RemoveAll(dir); err != nil { // "" is nothing
+		fmt.Fprintln(os.Stderr, "leak:", err)
+		code = 1
+	}
 	os.Exit(code)
 }
+
+var dir string
+
+// Dir returns a directory for what tests of a package make once for all of them, which Main removes.
+var Dir = sync.OnceValue(func() string {
+	var err error
+	if dir, err = os.MkdirTemp("", "gnnactor-test-"); err != nil {
+		panic(err)
+	}
+	return dir
+})
 
 // Beside has n tests that call t.Parallel run at once, however few processors there are: those that mostly wait, for leases
 // that end and processes that start, wait beside each other. go test's -parallel goes before it. TestMain calls it before Main.
