@@ -91,6 +91,7 @@ func (t *Trainers) follow(ctx context.Context) {
 	var done *membership.View // what was to be written by this one has been
 	var again <-chan time.Time
 	var awaited []membership.Peer
+	short := time.After(time.Second)
 	for {
 		v, changed := t.o.Member.View()
 		do := t.look(v)
@@ -126,6 +127,10 @@ func (t *Trainers) follow(ctx context.Context) {
 			done = nil
 		case <-again:
 			done, again = nil, nil
+		case <-short:
+			if short = nil; !t.tellShort(v) {
+				short = time.After(time.Second)
+			}
 		case err := <-written:
 			if writing = false; err != nil && ctx.Err() == nil {
 				t.o.Logger.Warn("the store could not be told yet what trainers are to do", "error", err)
@@ -138,6 +143,19 @@ func (t *Trainers) follow(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// tellShort says for how many trainers this one waits before the first group. It returns false while that is not known.
+func (t *Trainers) tellShort(v *membership.View) (known bool) {
+	if r, err := newestOf(t.o.Member); err != nil || r.ID != 0 {
+		return true
+	}
+	here := candidates(v)
+	if len(here) >= t.o.MinTrainers || !slices.ContainsFunc(here, func(m membership.Info) bool { return m.Node == t.o.Plane.Node() }) {
+		return false
+	}
+	t.o.Logger.Info("waiting for nodes that are to train with this one: add them with 'gnnactor cluster join', or begin with fewer (--wait-for)", "wait-for", t.o.MinTrainers, "here", len(here))
+	return true
 }
 
 // newestOf returns the newest group that is written down.

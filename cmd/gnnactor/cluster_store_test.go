@@ -104,3 +104,16 @@ func TestUnsuitedNeverEnters(t *testing.T) {
 	refused(train("refused", "--task", "link", "--fanouts", "3,3"), "fanouts is")
 	train("b").log.await(t, ctx, "the group made its first step")
 }
+
+// A node that waits for others to train with says for how many.
+func TestTrainTellsShort(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	_, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
+	train := begin(t, "train", "--cluster", at, "--node", "a", "--node-dir", filepath.Join(dir, "a"), "--micro-batches", "4", "--wait-for", "3", "--threads", "1")
+	if line := train.log.await(t, ctx, "waiting for nodes that are to train with this one"); !strings.Contains(line, "wait-for=3 here=1") {
+		t.Errorf("it says %q", line)
+	}
+}

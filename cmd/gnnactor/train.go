@@ -70,6 +70,7 @@ wherever edges lie). Each epoch is then one step on the whole graph, computed on
 pieces in this process, which exchange rows and gradients: losses are those of one
 process on the whole in float32's error, their bits a function of the partition.
 It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.
+Its JSON has no stages, overlap, rows and lineage_sha256.
 With --cluster each node computes the pieces that it holds, with the same bits. If one is
 lost the others wait until one that has its pieces is back, and all go on from the newest checkpoint,
 or train again from the beginning. With --scratch activations lie in files, for which memory is
@@ -97,8 +98,8 @@ beforehand which would do what, and what a step would wait for.`,
 	cmd.Flags().StringVar(&c.scratch, "scratch", "", "of global batches over a partition set: new or empty `DIR` for what is computed of nodes, which is removed at the end (default: in memory)")
 	c.cluster.addRunFlags(cmd)
 	c.cluster.addFlags(cmd)
-	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch")
-	cmd.Flags().StringVar(&c.metrics, "metrics", "", "`FILE`.jsonl or .csv to append a line to for each epoch: figures, steps, seconds")
+	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch; of a run that was resumed, of the epochs since")
+	cmd.Flags().StringVar(&c.metrics, "metrics", "", "`FILE`.jsonl or .csv to append a line to for each epoch: figures, steps, seconds; of a run that was killed just after a checkpoint the last may be missing")
 	cmd.Flags().StringVar(&c.tensorboard, "tensorboard", "", "`DIR` to write the figures of each epoch to, for TensorBoard")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)

@@ -48,7 +48,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	c.roles.Roles = cluster.Roles{Sample: true, Train: true, Rows: true}
 	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not, which are refused without one; no other role needs the graph's edges")
 	f.StringToIntVar(&c.capacity, "capacity", nil, "`samplers=N`: this node takes at most N samplers of other nodes; those that fit nowhere are waited for (default: any number)")
-	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch and batch from 0, loss, time, and with --sync ssp how many steps late its gradient was")
+	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step (a run that was killed and resumed makes those after its checkpoint again): epoch and batch from 0, loss, time, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
 }
 
