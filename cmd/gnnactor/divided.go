@@ -288,7 +288,7 @@ type dividedRun struct {
 func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config, run *dividedRun) (err error) {
 	bad := cfg.NotInPieces()
 	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "eval-every", "audit"} {
-		if cmd.Flags().Changed(flag) {
+		if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() != "false" {
 			bad = append(bad, "--"+flag)
 		}
 	}
@@ -376,6 +376,7 @@ func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg
 	result := map[string]any{
 		"test_accuracy": finite(split[2].Accuracy), "valid_accuracy": finite(split[1].Accuracy), "train_loss": finite(loss),
 		"epochs": cfg.Training.Epochs, "seconds": took.Seconds(), "batches": cfg.Training.Epochs * d.Steps(), "parameters_sha256": d.ParametersSHA256(),
+		"peak_rss_bytes": peakRSS(),
 	}
 	if asynchronous {
 		result["staleness"] = run.late

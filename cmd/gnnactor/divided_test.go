@@ -142,14 +142,14 @@ func TestTrainDivided(t *testing.T) {
 	args := []string{"--model", "gcn", "--sampler", "full", "--epochs", "5", "--output", "json"}
 	out, _ := mustInvoke(t, append([]string{"train", "--data", store}, args...)...)
 	want := lastLine(t, out)
-	out, said := mustInvoke(t, append([]string{"train", "--data", set, "--save", params}, args...)...)
+	out, said := mustInvoke(t, append([]string{"train", "--data", set, "--save", params, "--baseline=false"}, args...)...)
 	got := lastLine(t, out)
 	for _, what := range []string{"train_loss", "valid_accuracy", "test_accuracy"} {
 		if d := got[what].(float64) - want[what].(float64); math.Abs(d) > 1e-3 {
 			t.Errorf("%s is %v, want %v", what, got[what], want[what])
 		}
 	}
-	if !strings.Contains(said, "epoch 5 of 5: loss") || got["epochs"] != 5.0 {
+	if !strings.Contains(said, "epoch 5 of 5: loss") || got["epochs"] != 5.0 || got["peak_rss_bytes"] == nil {
 		t.Errorf("got %v, said %s", got, said)
 	}
 	out, _ = mustInvoke(t, "eval", "--data", store, "--params", params, "--output", "json")
