@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -80,9 +81,12 @@ func flagUsages(flags *pflag.FlagSet) string {
 	return b.String()
 }
 
+// addFlagUsages is done once: cobra has one table of functions for all commands, without a lock.
+var addFlagUsages = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagUsages", flagUsages) })
+
 // groupHelp has cmd and its children list flags by flagUsages.
 func groupHelp(cmd *cobra.Command) {
-	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	addFlagUsages()
 	const plain = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), plain, "{{flagUsages .LocalFlags | trimTrailingWhitespaces}}", 1))
 }
