@@ -14,7 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
-// FileExchange is an Exchange between pieces of one process that are computed one after the other, and
+// FileExchange is an Exchange between pieces of one process that are computed one after the other, from which nodes may receive at the same time, and
 // Activations, in files of a directory that belongs to it: what is put there outlives the process.
 // Damage to files that are complete is not found.
 type FileExchange struct{ dir string }

@@ -294,7 +294,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 	return y
 }
 
-// spill has the arena of values lie in files of dir; without, in memory that is none of Go's heap.
+// spill has the arena of values lie in files of dir; without, in memory that is none of Go's heap unless they are few (package spill).
 func (t *Tape[T]) spill(dir string) {
 	t.inFiles = dir != ""
 	t.mem.alloc = func(n int) []T {

@@ -14,7 +14,7 @@ import (
 // An Exchange carries rows of masters between the pieces of a divided graph that several nodes
 // compute: compute.Exchange over the data plane.
 //
-// Rows stay with the node that sends them until the one that needs them takes them, so Send never waits.
+// Rows stay with the node that sends them, or where it offers them from, until the one that needs them takes them, so Send never waits.
 // A node has one ask open at each other, which is answered with what was sent meanwhile: with rows, as far as the asker has
 // room for rows that no piece has received yet, and of all others with their sizes. Those are fetched when a piece
 // receives them, and what is fetched is there. So a node holds ExchangeOptions.Room bytes for each other at
@@ -184,7 +184,8 @@ func (e *Exchange) Send(_ context.Context, round string, from, to int, rows []fl
 	return e.send(to, parcel{key: key{round, from, to}, size: len(rows), rows: rows})
 }
 
-// Offer is Send, to a piece of another node, of as many values as size says, which take writes when that node takes them: once.
+// Offer is Send, to a piece of another node, of as many values as size says, which take writes when that node takes them: once, on a
+// goroutine of the data plane's, and not after Close. If it fails, the exchange does.
 func (e *Exchange) Offer(_ context.Context, round string, from, to, size int, take func(rows []float32) error) error {
 	return e.send(to, parcel{key{round, from, to}, size, nil, take})
 }
@@ -203,6 +204,9 @@ func (e *Exchange) send(to int, p parcel) error {
 		return e.err
 	}
 	q := e.queues[node]
+	if q == nil && p.take != nil {
+		return fmt.Errorf("parts: rows of round %.80q are offered to piece %d, which is computed here", p.round, to)
+	}
 	if q == nil {
 		return e.arrived(p.key, slot{rows: p.rows, size: p.size})
 	}
@@ -478,11 +482,17 @@ func (e *Exchange) reply(b []byte, parcels []parcel) (dataplane.Reply, error) {
 	r := dataplane.Reply{Data: [][]byte{b}}
 	var load []float32
 	if offered > 0 {
-		load = e.load(offered)
+		var err error
+		if load, err = e.load(offered); err != nil {
+			return r, err
+		}
+		defer e.tasks.Done()
 		r.Release = func() {
 			e.mu.Lock()
-			e.loads = append(e.loads, load)
-			e.mu.Unlock()
+			defer e.mu.Unlock()
+			if e.err == nil {
+				e.loads = append(e.loads, load)
+			}
 		}
 	}
 	at := load
@@ -500,15 +510,20 @@ func (e *Exchange) reply(b []byte, parcels []parcel) (dataplane.Reply, error) {
 	return r, nil
 }
 
-// load returns room for n values of unspecified content, of which there is as much as was sent at a time.
-func (e *Exchange) load(n int) (rows []float32) {
+// load returns room for n values of unspecified content, of which there is as much as was sent at a time. Close waits until the caller is Done
+// with what it writes there.
+func (e *Exchange) load(n int) (rows []float32, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.err != nil {
+		return nil, e.err
+	}
+	e.tasks.Add(1)
 	if last := len(e.loads) - 1; last >= 0 {
 		rows, e.loads = e.loads[last], e.loads[:last]
 	}
 	if cap(rows) < n {
 		rows = make([]float32, n)
 	}
-	return rows[:n]
+	return rows[:n], nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -223,6 +224,50 @@ func TestLost(t *testing.T) {
 		if err := <-waits(t.Context(), ex[0], 1, 0); err == nil || !strings.Contains(err.Error(), "node c: rows of piece 1 for piece 0 in round round: its file is gone") {
 			t.Errorf("an offer that is none: %v", err)
 		}
+	}
+}
+
+// An exchange that is closed writes nothing any more, keeps no memory for it, and is offered nothing that it has itself.
+func TestOfferEndsWithClose(t *testing.T) {
+	all := planes(t, "a", "b")
+	ex := opened(t, all, ExchangeOptions{Name: "test", Nodes: []string{"a", "b"}, Room: 64})
+	begun, over := make(chan struct{}), false
+	if err := ex[1].Offer(t.Context(), "round", 1, 0, 4, func([]float32) error {
+		close(begun)
+		<-ex[1].ctx.Done()
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		over = true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	failed := waits(t.Context(), ex[0], 1, 0)
+	<-begun
+	ex[1].Close(nil)
+	if !over {
+		t.Error("what was offered is written after the exchange was closed")
+	}
+	if err := <-failed; err == nil {
+		t.Error("rows came from an exchange that is closed")
+	}
+
+	e := opened(t, all[:1], ExchangeOptions{Name: "alone", Nodes: []string{"a", "a"}})[0]
+	none := func([]float32) error { return nil }
+	if err := e.Offer(t.Context(), "round", 0, 1, 4, none); err == nil || !strings.Contains(err.Error(), "piece 1, which is computed here") {
+		t.Errorf("an offer to a piece of this node: %v", err)
+	}
+	r, err := e.reply(nil, []parcel{{size: 4, take: none}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Close(nil)
+	if r.Release(); len(e.loads) > 0 {
+		t.Error("an exchange that is closed keeps memory")
+	}
+	if _, err := e.reply(nil, []parcel{{size: 4, take: none}}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a reply of an exchange that is closed: %v", err)
 	}
 }
 

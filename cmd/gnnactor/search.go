@@ -69,11 +69,8 @@ func (t *trial) failed() string {
 	return ""
 }
 
-// valid is the figure at the end of the last rung; NaN if there is none, or the trial failed.
+// valid is the figure at the end of the last rung that it came to; NaN if there is none.
 func (t *trial) valid() float64 {
-	if t.failed() != "" {
-		return math.NaN()
-	}
 	if n := len(t.Rungs); n > 0 && t.Rungs[n-1].Valid != nil {
 		return *t.Rungs[n-1].Valid
 	}
@@ -324,14 +321,18 @@ func (c *searchCommand) readRecords() error {
 	return nil
 }
 
-// better orders trials: those that failed come last, those that trained longer first, then those of the better figure, then those that were
-// drawn first.
+// better orders trials: those that failed come last, the others as further does.
 func (c *searchCommand) better(a, b *trial) int {
+	return cmp.Or(cmp.Compare(a.failed(), b.failed()), c.further(a, b))
+}
+
+// further orders trials: those that trained longer first, then those of the better figure, then those that were drawn first.
+func (c *searchCommand) further(a, b *trial) int {
 	x, y := a.valid(), b.valid()
 	if c.figure == rmseFigure {
 		x, y = -x, -y
 	}
-	return cmp.Or(cmp.Compare(a.failed(), b.failed()), cmp.Compare(len(b.Rungs), len(a.Rungs)), cmp.Compare(y, x), cmp.Compare(a.Trial, b.Trial)) // NaN is least
+	return cmp.Or(cmp.Compare(len(b.Rungs), len(a.Rungs)), cmp.Compare(y, x), cmp.Compare(a.Trial, b.Trial)) // NaN is least
 }
 
 // search trains all trials, rung by rung.
@@ -359,8 +360,9 @@ func (c *searchCommand) search(ctx context.Context) error {
 				}
 			}
 		}
-		alive = slices.DeleteFunc(alive, func(t *trial) bool { return t.failed() != "" })
-		slices.SortFunc(alive, c.better)
+		// One that failed in a later rung, before this search was started again, was promoted, and so it is now.
+		alive = slices.DeleteFunc(alive, func(t *trial) bool { return t.failed() != "" && len(t.Rungs) <= r })
+		slices.SortFunc(alive, c.further)
 	}
 	if best := slices.MinFunc(c.all, c.better); best.failed() != "" {
 		return usagef("no trial could be trained; the first: %s", c.all[0].Refused+c.all[0].Diverged)
@@ -368,12 +370,13 @@ func (c *searchCommand) search(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes the checkpoints of those that neither go on nor are the best.
-func (c *searchCommand) sweep(alive []*trial) error {
-	best := slices.MinFunc(c.all, c.better)
+// sweep removes the checkpoints of all but the best and those that are yet to be trained, which may all fail.
+func (c *searchCommand) sweep(yet []*trial) error {
+	done := slices.DeleteFunc(slices.Clone(c.all), func(t *trial) bool { return slices.Contains(yet, t) })
+	best := slices.MinFunc(done, c.better)
 	var err error
-	for _, t := range c.all {
-		if t != best && !slices.Contains(alive, t) {
+	for _, t := range done {
+		if t != best {
 			err = errors.Join(err, os.RemoveAll(c.checkpoints(t)))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -164,6 +165,32 @@ func TestSearchDiverges(t *testing.T) {
 	late, early := &trial{Trial: 1, Rungs: make([]rungResult, 1), Diverged: "in its second rung"}, &trial{Trial: 2}
 	if new(searchCommand).better(late, early) < 0 {
 		t.Error("a trial that diverged is better as it was trained longer")
+	}
+}
+
+// A search that is begun again trains none in the place of a trial that diverged in a rung that it had come to.
+func TestSearchDivergesLate(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"search", writeTemp(t, "ranges.yaml", "lr: [0.01, 0.02]\nhidden: [8, 16]\n"), "--out", dir, "--data", storeOf(t, twoRings(t)), "--trials", "4", "--epochs", "4",
+		"--halving", "2", "--fanouts", "2,2", "--optimizer", "sgd", "--batch-size", "8"}
+	mustInvoke(t, args...)
+	late := false
+	for i := range 4 {
+		record := filepath.Join(dir, "trials", fmt.Sprintf("%04d.json", i+1))
+		var was trial
+		if err := readJSON(record, &was); err != nil {
+			t.Fatal(err)
+		}
+		if len(was.Rungs) == 2 {
+			late, was.Rungs, was.Diverged = true, was.Rungs[:1], "the loss is NaN"
+			if err := writeJSON(record, &was); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out, errs := mustInvoke(t, args...)
+	if !late || strings.Contains(errs, " of 2): ") || strings.Count(out, "diverged") != 1 {
+		t.Errorf("a trial diverged in its second rung: %v; and then\n%s\n%s", late, errs, out)
 	}
 }
 

@@ -74,7 +74,7 @@ func (c *searchCommand) points(p *plot.Plot, ranked []*trial, x func(*trial) (fl
 	for k, kind := range searchKinds {
 		var points plotter.XYs
 		for _, t := range ranked {
-			if at, ok := x(t); ok && kindOf(t, ranked) == k && !math.IsNaN(t.valid()) {
+			if at, ok := x(t); ok && kindOf(t, ranked) == k && t.failed() == "" && !math.IsNaN(t.valid()) {
 				points = append(points, plotter.XY{X: at, Y: t.valid()})
 			}
 		}

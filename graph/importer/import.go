@@ -178,7 +178,7 @@ func DetectFormat(path string) (string, error) {
 	}
 	if found, _ := findFiles(path, func(name string) bool { return tableExt(name) != "" }, ""); len(found) > 1 {
 		_, _, err := (&Options{}).tables(path)
-		return "", err
+		return "", fmt.Errorf("%w; of other formats there was looked for %s", err, strings.Join(looked, "; "))
 	}
 	if remedy := otherFormat(path); remedy != "" && !st.IsDir() {
 		return "", dataerr.Bad("%s: %s", path, remedy)

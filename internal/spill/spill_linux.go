@@ -10,17 +10,18 @@ import (
 	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
-const few = 256 << 10 // bytes
+// minMapped is how many bytes are mapped at the least: the kernel takes longer to unmap fewer, from all processors, than most do with them.
+const minMapped = 256 << 10
 
 // Make returns n zeros that lie in a file of dir, whose blocks are there from the beginning, and which is gone with them or the process;
 // without dir they lie in memory that is none of Go's heap, which would let garbage grow to as much as there is of them before it collects,
-// unless they are few.
+// unless they are fewer than minMapped.
 func Make(dir string, n int) (b []byte, err error) {
 	if n == 0 {
 		return nil, nil
 	}
-	if dir == "" && n < few {
-		return make([]byte, n), nil // the kernel takes longer to unmap them, from all processors, than most do with them
+	if dir == "" && n < minMapped {
+		return make([]byte, n), nil
 	}
 	if dir == "" {
 		if b, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {

@@ -29,12 +29,14 @@ func TestMake(t *testing.T) {
 	if b, err := Make(filepath.Join(dir, "none"), 1); err == nil {
 		t.Errorf("%d bytes in a directory that there is not", len(b))
 	}
-	b, err = Make("", 100_000)
-	if err != nil || len(b) != 100_000 || b[99_999] != 0 {
-		t.Fatalf("%d bytes of memory, %v", len(b), err)
+	for _, n := range []int{100_000, minMapped - 1, minMapped, minMapped + 100_000} {
+		b, err = Make("", n)
+		if err != nil || len(b) != n || b[n-1] != 0 {
+			t.Fatalf("%d bytes of memory for %d, %v", len(b), n, err)
+		}
+		b[n-1] = 1
+		Free(b)
 	}
-	b[99_999] = 1
-	Free(b)
 	if b, err := Make(dir, 0); b != nil || err != nil {
 		t.Errorf("nothing: %v, %v", b, err)
 	}
