@@ -17,9 +17,9 @@ func (d *Divided) fits(inFiles bool, others int) error {
 	m := d.model.PieceMemory(d.pieces)
 	peak, kept, between := m.Peak, m.Kept, ""
 	if others > 0 {
-		// Of each other place there is a message on its way here, and where those wait in files one on its way there.
+		// Of each other place there is a message on its way here, and where those wait in files two on their way there: that it was told of, and that it fetches.
 		if peak += int64(others) * m.Message; inFiles {
-			peak += int64(others) * m.Message
+			peak += 2 * int64(others) * m.Message
 		} else {
 			peak += m.Sent
 		}

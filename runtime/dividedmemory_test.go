@@ -96,7 +96,7 @@ func TestInferenceBetweenNodesFits(t *testing.T) {
 	for _, try := range []struct {
 		scratch string
 		bytes   int64
-	}{{t.TempDir(), m.Peak + 2*m.Message + m.Received}, {"", m.Peak + m.Kept + m.Sent + m.Message + m.Received}} {
+	}{{t.TempDir(), m.Peak + 3*m.Message + m.Received}, {"", m.Peak + m.Kept + m.Sent + m.Message + m.Received}} {
 		for _, lacks := range []int64{1, 0} {
 			ctx, cancel := context.WithCancel(t.Context())
 			offers[0] = try.scratch != ""

@@ -192,8 +192,8 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	return r, nil
 }
 
-// ownActors is the system of all runs of this process that are given none: the library makes 32,768 maps for one, a tenth of what a
-// small run takes, and names tell runs' actors apart (actors.Spawn).
+// ownActors is the system of all runs of this process that are given none: the library makes 32,768 maps for one,
+// and names tell runs' actors apart (actors.Spawn).
 var ownActors = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.DiscardHandler) // what goes wrong comes back as an error

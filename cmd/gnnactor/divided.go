@@ -288,7 +288,7 @@ type dividedRun struct {
 func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config, run *dividedRun) (err error) {
 	bad := cfg.NotInPieces()
 	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "eval-every", "audit"} {
-		if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() != "false" {
+		if f := cmd.Flags().Lookup(flag); f.Changed && !(f.Value.Type() == "bool" && f.Value.String() == "false") {
 			bad = append(bad, "--"+flag)
 		}
 	}

@@ -28,8 +28,8 @@ func newEmbed(a *app) *cobra.Command {
 		Use:   "embed --params FILE",
 		Short: "Compute the model's output for nodes",
 		Long: `Compute the model's output for nodes, by exact inference over their whole
-neighbourhood. With --out the rows go to a file, in the order of the store's nodes: by number,
-or where ids are texts by their bytes, as CSV and the others name them. It is a NumPy array
+neighbourhood. With --out the rows go to a file, in the order of the store's nodes, which is that
+of their ids: of numbers, or of the bytes of texts. It is a NumPy array without ids
 (.npy), CSV (.csv), lines of JSON (.jsonl) or Parquet (.parquet), as its name ends;
 otherwise each is printed as a line: the id, then its values, tabs between.
 

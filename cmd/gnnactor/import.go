@@ -43,7 +43,7 @@ SRC is recognised by its files; --format overrides:
 Tables are text with a separator (.csv, .tsv, .txt, .edges) or lines of JSON (.jsonl), plain,
 .gz or .zst, or Parquet (.parquet, .pq); in a directory the one of edges is called edges, links or relations. Columns are
 found by their names: src, source, from, u and dst, target, to, v; weight, w; time, timestamp, ts;
-and of nodes id, node, name; label, class, y (whole numbers are classes, others targets); split,
+and of nodes id, node, name; label, class, y (words and whole numbers are classes; numbers with fractions are asked about); split,
 set; time. What is called otherwise, or is not what its name says, is told by --src, --dst and so on, by
 name or by number from 1. Without a header they are source, destination, weight, time. Ids are
 numbers of any size or texts; the store keeps them, and predict and embed print them. What is written alike is one
