@@ -82,23 +82,27 @@ struct Grid { int x = 1, y = 1, threads = 1; };
 #ifndef EMULATE_THREADS
 #define SHARED static __attribute__((section("shared_" TEXT(MODULE))))
 
-enum State { READY, AT_BARRIER, AT_SHUFFLE, ENDED };
+enum State { AT_BARRIER, AT_SHUFFLE, ENDED };
 struct Fiber {
-  void *stack_pointer = nullptr;
-  char *stack = nullptr;
-  State state = ENDED;
-  int line = 0; // of the barrier
+  void *at = nullptr;    // where it goes on; null: it has not begun
+  char *stack = nullptr; // that it runs on
   Copies copies;
 };
-inline std::vector<Fiber> fibers;
+struct Warp { bool ready; int shuffling; }; // all of its threads are, or so many wait for the others
+inline Fiber fibers[1024];
+inline Warp warps[32];
 inline int current, bx, by;
 inline Grid grid;
 inline void *scheduler;
 inline const Kernel *kernel;
 inline void **parameters;
-inline unsigned exchange[1024]; // what shuffles pass on
 inline const char *failure;     // of the block that runs
-inline const size_t stack_bytes = 1 << 16;
+inline bool odds[1024];
+inline int turns[1024], turn, last_turn; // the threads of this round, and the one that runs
+inline int waiting, ended;      // threads of the block at a barrier, and at their ends
+inline int line, other_line;    // of the barrier where the first waits, and of another where one does
+inline const size_t stack_bytes = (1 << 16) + 320; // whose ends share no set of a cache
+inline std::vector<char *> stacks, free_stacks;
 
 // Goes on at to, and has it saved where to go on here. It stands where it is used, as calls that do not return have
 // the processor guess wrong where their callers do. A function that uses it is noipa: the compiler does not see that
@@ -117,27 +121,49 @@ inline __attribute__((always_inline)) void switch_to(void **save, void *to) {
   );
 }
 
+void entry();
+// The thread whose turn is next, where it goes on or begins; without one, the scheduler.
+inline void *next() {
+  if (failure || ++turn >= last_turn) return scheduler;
+  Fiber &f = fibers[current = turns[turn]];
+  if (f.at) return f.at;
+  if (free_stacks.empty()) {
+    stacks.push_back((char *)aligned_alloc(64, stack_bytes));
+    free_stacks.push_back(stacks.back());
+  }
+  f.stack = free_stacks.back();
+  free_stacks.pop_back();
+  void **top = (void **)(f.stack + stack_bytes - 64);
+  top[0] = (void *)entry;
+  return top;
+}
 __attribute__((noipa)) inline void leave(State s) {
-  fibers[current].state = s;
-  switch_to(&fibers[current].stack_pointer, scheduler);
+  void **at = &fibers[current].at;
+  if (s == AT_SHUFFLE) {
+    Warp &w = warps[current >> 5];
+    w.ready = ++w.shuffling == 32;
+  } else (s == AT_BARRIER ? waiting : ended)++;
+  switch_to(at, next());
 }
 inline void fail(const char *what) {
   failure = what;
   leave(ENDED);
   abort();
 }
+// Threads that end without having waited have one stack, which stays in the processor's cache.
 inline void entry() {
-  kernel->call(kernel->function, parameters);
+  char *stack = fibers[current].stack;
+  for (;;) {
+    fibers[current].copies.clear();
+    kernel->call(kernel->function, parameters);
+    if (turn + 1 >= last_turn || fibers[turns[turn + 1]].at) break;
+    ended++;
+    current = turns[++turn];
+    fibers[current].stack = stack;
+  }
+  free_stacks.push_back(stack);
   leave(ENDED);
   abort();
-}
-inline void start(Fiber &f) {
-  if (!f.stack) f.stack = (char *)aligned_alloc(64, stack_bytes);
-  void **top = (void **)(f.stack + stack_bytes - 64);
-  top[0] = (void *)entry;
-  f.stack_pointer = top;
-  f.state = READY;
-  f.copies.clear();
 }
 
 // run_block returns what is wrong with the block, or null.
@@ -145,49 +171,42 @@ __attribute__((noipa)) inline const char *run_block(int n) {
   static unsigned round = 0, block = 0;
   static char told[200];
   if (kernel->shared) memset(kernel->shared, 0xff, kernel->shared_end - kernel->shared);
-  if ((int)fibers.size() < n) fibers.resize(n);
-  for (int i = 0; i < n; i++) start(fibers[i]);
-  failure = nullptr;
+  const int all = n / 32;
+  for (int i = 0; i < n; i++) fibers[i].at = nullptr, odds[i] = false;
+  if (free_stacks.size() < stacks.size()) free_stacks = stacks; // of a block that failed
+  for (int w = 0; w < all; w++) warps[w] = {true, 0};
+  failure = nullptr, waiting = ended = other_line = 0;
   // One warp, another in the next block, runs only where no other can, which are then as far ahead as
   // barriers let them be. The threads of a warp are ready together.
-  const int warps = n / 32, slow = block++ % warps;
-  auto ready = [](int w) { return fibers[w * 32].state == READY; };
+  const int slow = block++ % all;
   for (;;) {
     bool others = false;
-    for (int w = 0; w < warps; w++) others |= w != slow && ready(w);
+    for (int w = 0; w < all; w++) others |= w != slow && warps[w].ready;
     // Forward, backward, and from the middle, by turns.
     const int order = ++round % 3;
     auto kth = [order](int k, int of) { return order == 0 ? k : order == 1 ? of - 1 - k : (k + of / 2) % of; };
-    for (int q = 0; q < warps; q++) {
-      int w = kth(q, warps);
-      if (!ready(w) || (others && w == slow)) continue;
-      for (int k = 0; k < 32 && !failure; k++) { current = w * 32 + kth(k, 32); switch_to(&scheduler, fibers[current].stack_pointer); }
+    last_turn = 0;
+    for (int q = 0; q < all; q++) {
+      int w = kth(q, all);
+      if (!warps[w].ready || (others && w == slow)) continue;
+      warps[w] = {false, 0};
+      for (int k = 0; k < 32; k++) turns[last_turn++] = w * 32 + kth(k, 32);
     }
+    if (!last_turn) {
+      snprintf(told, sizeof told, "%d of %d threads wait at the barrier of line %d, %d have ended: the others never come", waiting, n, line, ended);
+      return told;
+    }
+    turn = -1;
+    switch_to(&scheduler, next());
     if (failure) return failure;
-    int waiting = 0, ended = 0, line = 0;
-    for (int i = 0; i < n; i++) {
-      ended += fibers[i].state == ENDED;
-      if (fibers[i].state != AT_BARRIER) continue;
-      if (waiting++ && fibers[i].line != line) {
-        snprintf(told, sizeof told, "threads of one block wait at the barriers of lines %d and %d", line, fibers[i].line);
-        return told;
-      }
-      line = fibers[i].line;
+    if (other_line) {
+      snprintf(told, sizeof told, "threads of one block wait at the barriers of lines %d and %d", line, other_line);
+      return told;
     }
     if (ended == n) return nullptr;
     if (waiting == n) {
-      for (int i = 0; i < n; i++) fibers[i].state = READY;
-      continue;
-    }
-    bool moved = ready(slow);
-    for (int w = 0; w < n; w += 32) {
-      int shuffling = 0;
-      for (int i = w; i < w + 32; i++) shuffling += fibers[i].state == AT_SHUFFLE;
-      if (shuffling == 32) { moved = true; for (int i = w; i < w + 32; i++) fibers[i].state = READY; }
-    }
-    if (!moved) {
-      snprintf(told, sizeof told, "%d of %d threads wait at the barrier of line %d, %d have ended: the others never come", waiting, n, line, ended);
-      return told;
+      waiting = 0;
+      for (int w = 0; w < all; w++) warps[w].ready = true;
     }
   }
 }
@@ -202,8 +221,13 @@ inline const char *launch(const Kernel *k, Grid g, void **p) {
 }
 inline int thread() { return current; }
 inline Copies &copies() { return fibers[current].copies; }
-inline void barrier_at(int line) { fibers[current].line = line; leave(AT_BARRIER); }
+inline void barrier_at(int at) {
+  if (!waiting) line = at;
+  else if (at != line) other_line = at;
+  leave(AT_BARRIER);
+}
 inline void meet_warp() { leave(AT_SHUFFLE); }
+inline bool odd() { return odds[current] ^= true; }
 
 #else
 } // namespace emulator
@@ -215,7 +239,6 @@ inline void meet_warp() { leave(AT_SHUFFLE); }
 namespace emulator {
 inline thread_local int current, bx, by;
 inline Grid grid;
-inline unsigned exchange[1024];
 inline void fail(const char *what) { fprintf(stderr, "%s\n", what); _Exit(3); }
 // A barrier whose uses are two in turn: a thread that the system lets go on late would else be taken, by the
 // sanitizer, for one that has seen what the others did before they came to the next use.
@@ -263,31 +286,32 @@ inline const char *launch(const Kernel *k, Grid g, void **p) {
 inline int thread() { return current; }
 inline Copies &copies() { static thread_local Copies c; return c; }
 inline void barrier_at(int) { team->block.wait(block_turn); }
+inline bool odd() { static thread_local bool o; return o ^= true; }
 inline void meet_warp() { team->warps[current >> 5].wait(warp_turn); }
 #endif
 
+// What a warp's threads pass on lies in two places by turns: who is late to read one is not late to meet before it is written again.
+inline unsigned exchange[2][1024];
 inline unsigned shuffle(unsigned v, int from) {
   int t = current;
-  exchange[t] = v;
+  unsigned *e = exchange[odd()];
+  e[t] = v;
   meet_warp();
-  unsigned r = exchange[(t & ~31) | (from & 31)];
-  meet_warp();
-  return r;
+  return e[(t & ~31) | (from & 31)];
 }
 inline unsigned vote(bool v) {
   int t = current;
-  unsigned r = 0;
-  exchange[t] = v;
+  unsigned r = 0, *e = exchange[odd()];
+  e[t] = v;
   meet_warp();
-  for (int l = 0; l < 32; l++) r |= exchange[(t & ~31) | l] << l;
-  meet_warp();
+  for (int l = 0; l < 32; l++) r |= e[(t & ~31) | l] << l;
   return r;
 }
 
 // A multiplication on tensor cores, with terms added in order; of factors in TF32 only the bits
 // that those have count.
 struct Factors { unsigned a[4], b[2]; };
-inline Factors factors[1024];
+inline Factors factors[2][1024];
 template <int EACH> float factor(unsigned v, int e) {
   unsigned b = EACH == 1 ? v & 0xffffe000u : v >> 16 * e << 16;
   float f;
@@ -296,14 +320,14 @@ template <int EACH> float factor(unsigned v, int e) {
 }
 template <int EACH> void multiply(float *d, Factors mine) {
   int t = current, warp = t & ~31, row = (t & 31) / 4, column = t % 4 * 2;
-  factors[t] = mine;
+  Factors *all = factors[odd()];
+  all[t] = mine;
   meet_warp();
   for (int i = 0; i < 4; i++)
     for (int h = 0; h < 2; h++)
       for (int l = 0; l < 4; l++)
         for (int e = 0; e < EACH; e++)
-          d[i] = __builtin_fmaf(factor<EACH>(factors[warp + row * 4 + l].a[i / 2 + 2 * h], e), factor<EACH>(factors[warp + (column + i % 2) * 4 + l].b[h], e), d[i]);
-  meet_warp();
+          d[i] = __builtin_fmaf(factor<EACH>(all[warp + row * 4 + l].a[i / 2 + 2 * h], e), factor<EACH>(all[warp + (column + i % 2) * 4 + l].b[h], e), d[i]);
 }
 } // namespace emulator
 

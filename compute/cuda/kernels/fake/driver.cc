@@ -84,13 +84,18 @@ std::map<std::string, int> recorded;
 std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
 std::map<std::string, long> calls;
 
-void allow(Device *d, bool access) {
-  if (d->end > d->base) mprotect((void *)d->base, d->end - d->base, access ? PROT_READ | PROT_WRITE : PROT_NONE);
+void allow(uint64_t from, uint64_t to, bool access) {
+  if (to > from) mprotect((void *)from, to - from, access ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 struct Access { // to all devices' memory, for as long as any of them lasts
   static inline int held = 0;
-  Access() { if (!held++) for (auto &d : devices) allow(&d, true); }
-  ~Access() { if (!--held) for (auto &d : devices) allow(&d, false); }
+  Access() { if (!held++) for (auto &d : devices) allow(d.base, d.end, true); }
+  ~Access() { if (!--held) for (auto &d : devices) allow(d.base, d.end, false); }
+};
+struct PartAccess { // to one allocation's pages, where all are not
+  uint64_t from, to;
+  PartAccess(uint64_t at, size_t n) : from(at), to(at + n) { allow(from, to, true); }
+  ~PartAccess() { if (!Access::held) allow(from, to, false); }
 };
 
 // enter counts a call and says how it fails before it begins, or 0.
@@ -383,8 +388,7 @@ API cuMemAlloc_v2(uint64_t *p, size_t n) {
   }
   if (at + room + page > d->base + base_step) return OUT_OF_MEMORY;
   d->end = std::max(d->end, at + room + page);
-  if (Access::held) allow(d, true);
-  Access access;
+  PartAccess access(at, room);
   *p = at + (room - n) / alignment * alignment; // its last byte is near its page's
   memset((void *)at, 0xff, room);
   memset((void *)(*p + n), canary, at + room - (*p + n));
@@ -401,9 +405,9 @@ API cuMemFree_v2(uint64_t p) {
   auto a = d->allocations.find(p);
   if (a == d->allocations.end()) return INVALID_VALUE;
   int code = everything(d);
-  Access access;
-  bool ok = intact(*a);
   size_t n = a->second, room = (n + page - 1) / page * page;
+  PartAccess access(p / page * page, room);
+  bool ok = intact(*a);
   d->used -= room;
   d->allocations.erase(a);
   madvise((void *)(p / page * page), room, MADV_DONTNEED);
