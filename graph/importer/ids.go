@@ -100,7 +100,7 @@ func (im *importer) closeGaps() error {
 // mapIDs begins to map ids, of which the edges so far have small numbers.
 func (im *importer) mapIDs() error {
 	im.ids = newIDMap()
-	ids := make([]int64, spoolBlock)
+	ids := make([]int64, min(im.edges.count, spoolBlock))
 	return im.edges.rewrite(func(first int64, src, dst []uint32) error {
 		for _, x := range [][]uint32{src, dst} {
 			for i, v := range x {

@@ -157,10 +157,7 @@ func (im *importer) startEdges() error {
 	if err != nil {
 		return dataerr.Writing(im.w.Shown(path), err)
 	}
-	im.edges = &edgeSpool{
-		im: im, f: f, path: path, maxID: -1,
-		src: make([]uint32, 0, spoolBlock), dst: make([]uint32, 0, spoolBlock),
-	}
+	im.edges = &edgeSpool{im: im, f: f, path: path, maxID: -1}
 	if im.nodes < 0 {
 		im.idLimit = min(im.allowed()/nodeBytes, graph.MaxNodes)
 	}
@@ -216,12 +213,17 @@ func (s *edgeSpool) addAll(src, dst []uint32) error {
 	return nil
 }
 
+// reserve has spare hold as much of a block as there is.
+func (s *edgeSpool) reserve() {
+	if n := 2 * min(s.count, spoolBlock); int64(len(s.spare)) < n {
+		s.spare = make([]uint32, n)
+	}
+}
+
 // rewrite has change replace the ids of the edges that were added so far, a block of them at a time, whose first is
 // edge number first.
 func (s *edgeSpool) rewrite(change func(first int64, src, dst []uint32) error) error {
-	if s.spare == nil {
-		s.spare = make([]uint32, 2*spoolBlock)
-	}
+	s.reserve()
 	s.maxID, s.unsorted, s.last = -1, false, 0
 	for at := int64(0); at < s.count; at += spoolBlock {
 		if err := s.im.ctx.Err(); err != nil {
@@ -258,9 +260,7 @@ func (s *edgeSpool) each(yield func(src, dst []uint32) error) error { return s.e
 
 // eachFrom is each without the edges before number first.
 func (s *edgeSpool) eachFrom(first int64, yield func(src, dst []uint32) error) error {
-	if s.spare == nil {
-		s.spare = make([]uint32, 2*spoolBlock)
-	}
+	s.reserve()
 	for at := first - first%spoolBlock; at < s.count; at += spoolBlock {
 		if err := s.im.ctx.Err(); err != nil {
 			return err

@@ -250,7 +250,7 @@ type npyReader struct {
 // values returns a reader of the values [from, to) in file order.
 func (a *npyFile) values(from, to int64) *npyReader {
 	s := io.NewSectionReader(a.f, a.offset+from*int64(a.size), (to-from)*int64(a.size))
-	return &npyReader{a: a, r: bufio.NewReaderSize(s, 1<<18), i: from}
+	return &npyReader{a: a, r: bufio.NewReaderSize(s, int(min(s.Size(), 1<<18))), i: from}
 }
 
 func (r *npyReader) read(n int) ([]byte, error) {

@@ -182,8 +182,8 @@ func (im *importer) placeRows(name string, in, origin *store.ArrayWriter, rows, 
 	if err != nil {
 		return err
 	}
-	r := bufio.NewReaderSize(spooled, 1<<20)
-	part := make([]uint32, 1<<16)
+	r := bufio.NewReaderSize(spooled, int(min(origin.Bytes(), 1<<20)))
+	part := make([]uint32, min(origin.Bytes()/4, 1<<16))
 	for left := origin.Bytes() / 4; left > 0; left -= int64(len(part)) {
 		part = part[:min(left, int64(cap(part)))]
 		if _, err := io.ReadFull(r, arrays.Bytes(part)); err != nil {

@@ -55,7 +55,7 @@ func (im *importer) openStream(path string) (*stream, error) {
 		f.Close()
 		return nil, s.readError(0, io.ErrUnexpectedEOF)
 	case strings.HasSuffix(path, ".gz"):
-		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<16))
 		if err != nil {
 			f.Close()
 			return nil, s.readError(0, err)
@@ -161,7 +161,7 @@ func (im *importer) openText(path string) (*textReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &textReader{stream: s, r: bufio.NewReaderSize(s, 1<<20)}, nil
+	return &textReader{stream: s, r: bufio.NewReaderSize(s, 1<<16)}, nil
 }
 
 // errorf reports what is wrong with the current line.
