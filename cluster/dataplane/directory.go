@@ -152,16 +152,15 @@ func sum(path, name string) (file, error) {
 	}
 	defer r.Close()
 	f := file{Name: name}
-	buf := make([]byte, ChunkBytes)
 	for {
-		n, err := io.ReadFull(r, buf)
+		h := sha256.New() // which no chunk has to be in memory for
+		n, err := io.CopyN(h, r, ChunkBytes)
 		if n > 0 {
-			h := sha256.Sum256(buf[:n])
-			f.Sums = append(f.Sums, h[:])
-			f.Size += int64(n)
+			f.Sums = append(f.Sums, h.Sum(nil))
+			f.Size += n
 		}
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case errors.Is(err, io.EOF):
 			return f, nil
 		case err != nil:
 			return file{}, fmt.Errorf("dataplane: %w", err)
