@@ -39,7 +39,7 @@ func newAskingCluster(t *testing.T) *askingCluster {
 						return nil, err
 					}
 				}
-				batchOf(x, m.ID, 0)
+				batchOf(x, m.ID)
 				return nil, nil
 			}
 		}}); err != nil {

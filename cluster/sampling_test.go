@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
@@ -25,13 +24,8 @@ import (
 
 var hundred = graph.Elsewhere(100, 1000)
 
-// batchOf makes b a batch that its ID tells from others, of at least so much processor time.
-func batchOf(b *sampling.Batch, id sampling.ID, work time.Duration) {
-	for began, cpu := time.Now(), clock.ThreadCPU(); clock.ThreadCPU()-cpu < work; {
-		if clock.ThreadCPU() == 0 && time.Since(began) > work {
-			break // it is not measured here
-		}
-	}
+// batchOf makes b a batch that its ID tells from others.
+func batchOf(b *sampling.Batch, id sampling.ID) {
 	b.Reset()
 	b.ID = id
 	nodes := b.Nodes(3)
@@ -50,7 +44,12 @@ func samples(t *testing.T, n *Node, work *atomic.Int64) {
 			if id.Epoch > 99 {
 				return nil, errors.New("no such epoch")
 			}
-			batchOf(b, id, time.Duration(work.Load()))
+			if wait := time.Duration(work.Load()); wait > 0 { // has no processor meanwhile: it is as slow as if it had one and worked
+				tick := time.NewTimer(wait)
+				defer tick.Stop()
+				<-tick.C
+			}
+			batchOf(b, id)
 			return nil, nil
 		}
 	}})
@@ -69,8 +68,8 @@ func TestSamplersMove(t *testing.T) {
 	o.MoveSampler = scheduler.MoveSampler // a Balancer takes nodes that change this soon for noise
 	a, b, c := enter(t, o), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
 	var atB, atC atomic.Int64
-	atB.Store(int64(20 * time.Millisecond))
-	atC.Store(int64(time.Millisecond))
+	atB.Store(int64(80 * time.Millisecond))
+	atC.Store(int64(4 * time.Millisecond))
 	samples(t, b, &atB)
 	samples(t, c, &atC)
 	a.Member.Stand()
@@ -117,8 +116,8 @@ func TestSamplersMove(t *testing.T) {
 		}
 	}
 	on("b is slow", "c", "c")
-	atC.Store(int64(40 * time.Millisecond))
-	atB.Store(int64(time.Millisecond))
+	atC.Store(int64(80 * time.Millisecond))
+	atB.Store(int64(4 * time.Millisecond))
 	on("b is fast", "b", "b")
 	if moves, why := r.Moves(), a.status().Moved; moves < 3 || len(why) < 3 || !strings.Contains(why[0], "to c: 1 samplers make") {
 		t.Errorf("%d moves: %q", moves, why)
@@ -128,7 +127,7 @@ func TestSamplersMove(t *testing.T) {
 	}
 	on("b drains", "c", "c")
 	leave(t, b)
-	atC.Store(int64(time.Millisecond))
+	atC.Store(int64(4 * time.Millisecond))
 	d := enter(t, options(s, "d", t.TempDir()))
 	samples(t, d, &atC)
 	leave(t, c)
@@ -226,7 +225,7 @@ func TestEndSampling(t *testing.T) {
 			if closed.Load() {
 				t.Error("a batch is drawn with what is closed")
 			}
-			batchOf(x, id, 0)
+			batchOf(x, id)
 			return nil, nil
 		}
 	}}); err != nil {
