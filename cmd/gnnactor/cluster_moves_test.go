@@ -17,19 +17,26 @@ import (
 
 // transcript is what a command writes, and can be waited for.
 type transcript struct {
+	held  string        // who has written this waits, if it is not ""
+	gate  chan struct{} // until this is closed
 	mu    sync.Mutex
 	b     bytes.Buffer
 	wrote chan struct{}
 }
 
-func newTranscript() *transcript { return &transcript{wrote: make(chan struct{})} }
+func newTranscript() *transcript {
+	return &transcript{gate: make(chan struct{}), wrote: make(chan struct{})}
+}
 
 func (o *transcript) Write(b []byte) (int, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.b.Write(b)
 	close(o.wrote)
 	o.wrote = make(chan struct{})
+	o.mu.Unlock()
+	if o.held != "" && strings.Contains(string(b), o.held) {
+		<-o.gate
+	}
 	return len(b), nil
 }
 
@@ -61,19 +68,29 @@ func (o *transcript) await(t *testing.T, ctx context.Context, part string) strin
 type command struct {
 	out, log  *transcript
 	interrupt context.CancelFunc
+	goOn      func() // if it was held
 	code      chan int
 }
 
 func begin(t *testing.T, args ...string) *command {
 	t.Helper()
+	return beginHeld(t, "", args...)
+}
+
+// beginHeld begins a command that has logged line and does no more until it is told to go on, so that a run lasts for
+// as long as a test needs it, and no processor does.
+func beginHeld(t *testing.T, line string, args ...string) *command {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &command{out: newTranscript(), log: newTranscript(), interrupt: cancel, code: make(chan int, 1)}
+	c.log.held = line
+	c.goOn = sync.OnceFunc(func() { close(c.log.gate) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.code <- run(ctx, args, c.out, c.log)
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); c.goOn(); <-done })
 	return c
 }
 

@@ -44,21 +44,24 @@ func TestEndWithoutStore(t *testing.T) {
 	dir := t.TempDir()
 	store, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
 	train := func(name, lease string) *command {
-		return begin(t, "train", "--cluster", at, "--cluster-name", name, "--node", name, "--node-dir", filepath.Join(dir, name),
+		return beginHeld(t, "epoch 1/", "train", "--cluster", at, "--cluster-name", name, "--node", name, "--node-dir", filepath.Join(dir, name),
 			"--lease", lease, "--outage", "0", "--epochs", "1000000", "--threads", "1", "--eval-every", "0", "--baseline=false")
 	}
 	fenced, told := train("fenced", "3s"), train("told", "60s")
 	for _, c := range []*command{fenced, told} {
-		c.log.await(t, ctx, "the group made its first step")
+		c.log.await(t, ctx, "epoch 1/")
 	}
 	store.interrupt()
 	if code := store.ends(t, ctx); code != exitDone {
 		t.Errorf("the store: exit %d", code)
 	}
 	told.interrupt() // which waits for the store while the other's lease ends
+	fenced.log.await(t, ctx, "this node is fenced")
+	fenced.goOn()
 	if code := fenced.ends(t, ctx); code != exitFenced || !strings.Contains(fenced.log.String(), "this node is fenced") {
 		t.Errorf("fenced: exit %d\n%s", code, fenced.log)
 	}
+	told.goOn()
 	if code := told.ends(t, ctx); code != exitInterrupted || !strings.Contains(told.log.String(), "the store has not answered for 5s") {
 		t.Errorf("told to go: exit %d\n%s", code, told.log)
 	}
