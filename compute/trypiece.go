@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +24,9 @@ type PieceSizes struct {
 	Sent            int // rows that other pieces read, counted once for each
 	Targets         int // masters that carry loss
 	Mean            int // masters of a mean piece of the set that this one stands for, by which pieces choose how rows cross
+
+	// Degrees of the whole graph's nodes, as nodes with many edges stay in caches; nil: all are alike.
+	In, Out []graph.DegreeClass
 }
 
 // PieceTrial is what a gradient took of a piece that is not the first.
@@ -63,7 +68,7 @@ func (m *Model) PieceBytes(ctx context.Context, x func() *cpu.Exec, nonZero floa
 	parts := m.parts(int64(s.Masters + s.Others + s.Entries))
 	small := func(times int64) PieceSizes {
 		share := func(n int) int { return int((int64(n)*times + parts - 1) / parts) }
-		return PieceSizes{Masters: share(s.Masters), Others: share(s.Others), Entries: share(s.Entries), Sent: share(s.Sent), Targets: share(s.Targets), Mean: s.Mean}
+		return PieceSizes{Masters: share(s.Masters), Others: share(s.Others), Entries: share(s.Entries), Sent: share(s.Sent), Targets: share(s.Targets), Mean: s.Mean, In: s.In, Out: s.Out}
 	}
 	trials, err := m.TryPieces(ctx, x, nonZero, again, 0, small(1), small(2))
 	if err != nil {
@@ -80,7 +85,7 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 	if s.Masters < 1 || s.Others < 0 || s.Entries < 0 || s.Sent < 0 || s.Targets < 0 || s.Targets > s.Masters {
 		return trial, errors.New("a piece needs a node, and no more targets than nodes")
 	}
-	p := randomPiece(s, m.spec.InDim, nonZero)
+	p := randomPiece(s, float64(m.nodes)/float64(max(s.Mean, 1)), m.spec.InDim, nonZero)
 	alone := &alone{sent: map[string]int{}}
 	t, err := newPieceTrainer(ctx, m.onGraphs, x, []*Piece{p}, alone, "")
 	if err != nil {
@@ -138,8 +143,9 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 	return trial, nil
 }
 
-// randomPiece is piece 0 of two, with random edges, which are as often from others as there are more of them.
-func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
+// randomPiece is piece 0 of two, with random edges, of a graph that was cut into so many. Its masters are a sample of the graph's nodes; a node of other pieces is more likely
+// to be read here the more edges it has.
+func randomPiece(s PieceSizes, pieces float64, cols int, nonZero float64) *Piece {
 	key := rng.New(uint64(s.Masters))
 	p := &Piece{Masters: s.Masters, Borders: []uint32{0, uint32(s.Masters), uint32(s.Masters + max(s.Others, 1))}, Sources: Mirrors{Reads: []int{0, 0, s.Others}, Sends: make([][]uint32, 2)}}
 	for i := range s.Others {
@@ -148,15 +154,18 @@ func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
 	for i := range s.Sent {
 		p.Sources.Sends[1] = append(p.Sources.Sends[1], uint32(i%s.Masters))
 	}
-	p.In = &graph.Graph{Indptr: make([]int64, s.Masters+1), Indices: make([]uint32, s.Entries)}
-	for v := range s.Masters {
-		p.In.Indptr[v+1] = int64(s.Entries) * int64(v+1) / int64(s.Masters)
+	sample := func(float64) float64 { return 1 }
+	read := func(degree float64) float64 { return -math.Expm1(-degree / pieces) }
+	p.In = &graph.Graph{Indptr: divide(s.Entries, degrees(s.In, s.Masters, sample, key.With(2))), Indices: make([]uint32, s.Entries)}
+	from := divide(s.Entries, slices.Concat(degrees(s.Out, s.Masters, sample, key.With(3)), degrees(s.Out, s.Others, read, key.With(4))))
+	for v := range len(from) - 1 {
+		for k := from[v]; k < from[v+1]; k++ {
+			p.In.Indices[k] = uint32(v)
+		}
 	}
-	for i := range p.In.Indices {
-		p.In.Indices[i] = uint32(key.Uintn(uint64(i), uint64(s.Masters+s.Others)))
-	}
-	x := make([]float32, s.Masters*cols)
+	key.With(5).Shuffle(p.In.Indices)
 	of, value := key.With(0), key.With(1)
+	x := make([]float32, s.Masters*cols)
 	for i := range x {
 		if of.Float64(uint64(i)) < nonZero {
 			x[i] = float32(value.Float64(uint64(i))) - 0.5
@@ -164,6 +173,44 @@ func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
 	}
 	p.Features = graph.NewFeatures(s.Masters, cols, x)
 	return p
+}
+
+// degrees draws those of n nodes in a piece: a node of the classes is one of them in the share kept of its degree, and then has the more edges for it, so that all
+// such nodes together have theirs. They are ones where there are no classes.
+func degrees(classes []graph.DegreeClass, n int, kept func(degree float64) float64, key rng.Key) []float64 {
+	cumulative, of := make([]float64, len(classes)), make([]float64, len(classes))
+	sum := 0.0
+	for k, c := range classes {
+		if c.Nodes > 0 {
+			of[k] = float64(c.Edges) / float64(c.Nodes)
+			sum += float64(c.Nodes) * kept(of[k])
+		}
+		cumulative[k] = sum
+	}
+	drawn := make([]float64, n)
+	for i := range drawn {
+		if drawn[i] = 1; sum > 0 {
+			k := sort.SearchFloat64s(cumulative, sum*key.Open(uint64(i)))
+			d := max(of[min(k, len(of)-1)], 1e-6) // weights have a sum
+			drawn[i] = d / kept(d)
+		}
+	}
+	return drawn
+}
+
+// divide returns where each one's part of n begins, in proportion to weights, and n.
+func divide(n int, weights []float64) []int64 {
+	sum, from := 0.0, make([]int64, len(weights)+1)
+	for _, w := range weights {
+		sum += w
+	}
+	at := 0.0
+	for i, w := range weights {
+		at += w
+		from[i+1] = int64(float64(n) * (at / sum))
+	}
+	from[len(weights)] = int64(n)
+	return from
 }
 
 // alone is an Exchange of a piece with nobody: what it sends is counted, what it receives are zeros. As large a share of its rows is active as it says

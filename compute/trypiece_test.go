@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -72,6 +73,58 @@ func TestTryPieces(t *testing.T) {
 				t.Errorf("a step sent %d bytes, tried it was %d: %+v", sent, total, trials[0])
 			}
 		})
+	}
+}
+
+// A random piece's edges lie where the graph's do: of 64 pieces' nodes half have no edges, and one in a thousand, all of which each piece reads,
+// has nine tenths of them.
+func TestRandomPieceHasDegrees(t *testing.T) {
+	const pieces = 64
+	classes := make([]graph.DegreeClass, 14)
+	classes[0].Nodes, classes[1] = 500_000, graph.DegreeClass{Nodes: 499_000, Edges: 499_000}
+	classes[13] = graph.DegreeClass{Nodes: 1000, Edges: 4_500_000}
+	size := PieceSizes{Masters: 15_000, Others: 8_000, Entries: 80_000, In: classes, Out: classes}
+	p := randomPiece(size, pieces, 3, 1)
+	reads := make([]int, size.Masters+size.Others)
+	for _, u := range p.In.Indices {
+		reads[u]++
+	}
+	const often = 20 // a node of few edges has two at most
+	few, many, rows, entries, own := 0, 0, 0, 0, 0
+	for u, n := range reads {
+		if n > often {
+			if many += n; u < size.Masters {
+				own++
+			}
+		} else if n > 0 && u >= size.Masters {
+			few++
+		}
+	}
+	for v := range size.Masters {
+		if n := int(p.In.Indptr[v+1] - p.In.Indptr[v]); n > often {
+			entries += n
+		} else if n == 0 {
+			rows++
+		}
+	}
+	// Of the other pieces' nodes that are read 1000 in 1000 + 499,000 / 64 have many edges; counts are within four deviations.
+	if share := float64(many) / float64(size.Entries); share < 0.8 || share > 0.95 {
+		t.Errorf("%.3f of the edges come from nodes with many", share)
+	}
+	if own < 1 || own > 15+16 {
+		t.Errorf("%d of the piece's own nodes are read often", own)
+	}
+	if few < 4000 {
+		t.Errorf("of %d nodes of other pieces %d are read, and not often", size.Others, few)
+	}
+	if share := float64(entries) / float64(size.Entries); share < 0.8 || share > 0.95 {
+		t.Errorf("%.3f of the edges lead to nodes with many", share)
+	}
+	if rows < 7000 || rows > 8000+60 {
+		t.Errorf("%d of %d nodes have no edges", rows, size.Masters)
+	}
+	if p := randomPiece(PieceSizes{Masters: 2, Entries: 7, In: classes[:1], Out: classes[:1]}, 1, 1, 1); p.In.Indptr[2] != 7 || slices.Max(p.In.Indices) > 1 {
+		t.Errorf("edges of nodes without any: %v, %v", p.In.Indptr, p.In.Indices)
 	}
 }
 

@@ -80,7 +80,7 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 	mean := func(n int64) float64 { return float64(n) / float64(some) }
 	scale := min(1, triedNodes/mean(sum.Nodes), triedEdges/max(mean(edges), 1))
 	part := func(n int64, least int) int { return max(int(mean(n)*scale), least) }
-	first := compute.PieceSizes{Mean: int(mean(sum.Nodes)), Masters: part(sum.Nodes, 1024), Entries: part(edges, 1024), Others: part(int64(typical.Others), 256)}
+	first := compute.PieceSizes{Mean: int(mean(sum.Nodes)), Masters: part(sum.Nodes, 1024), Entries: part(edges, 1024), Others: part(int64(typical.Others), 256), In: sum.InDegrees, Out: sum.OutDegrees}
 	first.Targets, first.Sent = min(part(int64(typical.Targets), 1), first.Masters), first.Others
 	tried := []compute.PieceSizes{first, first, first, first}
 	tried[1].Targets = 2 * first.Targets // a last layer is computed of their edges

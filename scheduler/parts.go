@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 )
@@ -102,6 +101,7 @@ type PartsPlan struct {
 	Step      int64        `json:"step_ns"`
 	Sent      int64        `json:"sent"`       // bytes between nodes in a step, of values
 	Wire      int64        `json:"wire"`       // the same with framing, at most
+	Before    int64        `json:"before"`     // bytes of features between nodes, which cross once, before the first step, and are then let go of
 	Largest   int          `json:"largest"`    // the node that needs most memory
 	Fewest    int          `json:"fewest"`     // nodes that fit the memory; 0: not as many as there are pieces do
 	Limit     int64        `json:"memory"`     // of a node; 0: none was given
@@ -144,6 +144,9 @@ func (s Parts) Plan() (*PartsPlan, error) {
 		for q, pairs := range part.Reads {
 			p.PairsRead += pairs
 			p.Nodes[of[q]].Halo += 4 * pairs
+			if of[q] != of[k] {
+				p.Before += 4 * int64(s.Inputs) * pairs
+			}
 		}
 		for _, reads := range part.Active { // beside the former, and where they are read
 			for q, pairs := range reads {
@@ -223,7 +226,6 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	exchange(false)
 	slowest("backward", func(n *PartsNode) int64 { return n.BackNanos })
 	exchange(true)
-	_, once, _, _ := crossing(math.MaxInt) // of all that is read; what was sent is let go of before activations are there
 	if s.Nodes > 1 {
 		others := func(i int) int64 {
 			here := int64(p.Nodes[i].Pieces[1] - p.Nodes[i].Pieces[0])
@@ -236,12 +238,11 @@ func (s Parts) Plan() (*PartsPlan, error) {
 	}
 	for i := range p.Nodes {
 		n, others := &p.Nodes[i], int64(s.Nodes-1)
-		received := n.Received + 4*int64(s.Inputs)*once[i]
 		n.Parameters += 4 * s.Parameters * 4 // with two moments and the sum
-		n.Messages += min(received, keptRead)
+		n.Messages += min(n.Received, keptRead)
 		n.Process = program + others*perPeer
 		if others > 0 {
-			n.Process += others * min(answer, received/others)
+			n.Process += others * min(answer, n.Received/others)
 		}
 		n.Process += int64(heapSpan * float64(n.Messages+n.Process-program))
 		if p.Nodes[i].Bytes() > p.Nodes[p.Largest].Bytes() {
@@ -300,6 +301,9 @@ func (p *PartsPlan) String() string {
 		fmt.Fprintf(&b, "  %10s  %10s  %s\n", phase.Time.Round(phase.Time/1000+1), mebibytes(phase.Bytes), phase.Name)
 	}
 	fmt.Fprintf(&b, "  %10s  %10s  sum; at most %s on the wire\n", time.Duration(p.Step).Round(time.Duration(p.Step)/1000+1), mebibytes(p.Sent), mebibytes(p.Wire))
+	if p.Before > 0 {
+		fmt.Fprintf(&b, "  %10s  %10s  features of others, once, before the first step\n", "", mebibytes(p.Before))
+	}
 	fmt.Fprintf(&b, "\nmemory of node %d, which needs most: pieces %d to %d\n", p.Largest, n.Pieces[0], n.Pieces[1]-1)
 	for _, m := range []Memory{
 		{What: "activations, their gradients, and transposed edges", Bytes: n.Activations}, {What: "rows that are sent and received in a step", Bytes: n.Messages},

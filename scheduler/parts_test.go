@@ -116,13 +116,13 @@ func TestPartsCosts(t *testing.T) {
 	}
 }
 
-// Features that cross once, of all pairs, are no step's, but what came of them is in memory with the first one's rows.
+// Features that cross once, of all pairs between nodes, are no step's, and nothing of them is in memory beside one.
 func TestPartsInputs(t *testing.T) {
 	s := fourParts()
 	for i := range s.Parts {
 		s.Parts[i].Active = [][]int64{make([]int64, 4), make([]int64, 4)}
 	}
-	s.Nodes, s.Rounds = 4, s.Rounds[1:]
+	s.Nodes, s.Rounds = 2, s.Rounds[1:]
 	before, err := s.Plan()
 	if err != nil {
 		t.Fatal(err)
@@ -132,13 +132,11 @@ func TestPartsInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	received := int64(4 * 7 * 3 * 40)
-	b, a := before.Nodes[3], after.Nodes[3]
-	if a.Messages-b.Messages != received || a.Received != b.Received || after.Step != before.Step {
-		t.Errorf("messages of %d bytes, and %d with features; received in a step %d and %d", b.Messages, a.Messages, b.Received, a.Received)
+	if pairs := int64(2*10 + 2*20 + 2*30 + 2*40); after.Before != 4*7*pairs || before.Before != 0 || !strings.Contains(after.String(), "features of others, once") {
+		t.Errorf("%d bytes of features, and %d where there are none", after.Before, before.Before)
 	}
-	if got, want := a.Process-b.Process, received+int64(heapSpan*float64(2*received)); got < want-1 || got > want+1 {
-		t.Errorf("%d bytes beside them, want %d", got, want)
+	if b, a := before.Nodes[1], after.Nodes[1]; a != b || after.Step != before.Step || after.Sent != before.Sent {
+		t.Errorf("with features %+v, without %+v", a, b)
 	}
 }
 

@@ -84,6 +84,7 @@ type Exchange struct {
 	slots  map[key]*slot       // what came and was not received, or is waited for
 	held   map[string]int      // bytes of rows that a node brought, in slots
 	spare  map[int][][]float32 // rows that nodes brought and pieces have received, by size: the next gradient's are as many
+	asked  map[int]int         // how often memory was asked for, by size: what crosses once, as features do, is not kept
 	spared int                 // values of them
 	queues map[string]*outward // by node, others alone
 	loads  [][]float32         // memory for what was offered, when it is taken: the next is taken to it
@@ -120,7 +121,7 @@ func (s *Exchanges) Open(o ExchangeOptions) (*Exchange, error) {
 	if len(o.Name) > maxName || len(o.Nodes) > 1<<16 {
 		return nil, fmt.Errorf("parts: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
 	}
-	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, spare: map[int][][]float32{}, queues: map[string]*outward{}}
+	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, spare: map[int][][]float32{}, asked: map[int]int{}, queues: map[string]*outward{}}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	for _, node := range o.Nodes {
 		if node != s.plane.Node() && e.queues[node] == nil {
@@ -268,8 +269,11 @@ func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.slots, k)
-	if e.queues[node] != nil {
-		e.held[node] -= 4 * s.size
+	if e.queues[node] == nil {
+		return nil
+	}
+	e.held[node] -= 4 * s.size
+	if e.asked[s.size] > 1 {
 		if e.spared += s.size; 4*e.spared > e.o.Room {
 			e.spare, e.spared = map[int][][]float32{}, s.size
 		}
@@ -282,6 +286,7 @@ func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows
 func (e *Exchange) memory(n int) []float32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.asked[n]++
 	last := len(e.spare[n]) - 1
 	if last < 0 {
 		return make([]float32, n)

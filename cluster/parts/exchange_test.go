@@ -178,6 +178,25 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// Memory of rows that cross in each step is the next step's; that of rows which cross once is let go of.
+func TestSpare(t *testing.T) {
+	ex := opened(t, planes(t, "a", "b"), ExchangeOptions{Name: "test", Nodes: []string{"a", "b"}})
+	for round, n := range []int{700, 10, 10, 10} {
+		rows := make([]float32, n)
+		if err := ex[0].Send(t.Context(), fmt.Sprint(round), 0, 1, rows); err != nil {
+			t.Fatal(err)
+		}
+		if err := ex[1].Receive(t.Context(), fmt.Sprint(round), 0, 1, rows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ex[1].mu.Lock()
+	defer ex[1].mu.Unlock()
+	if once, again := len(ex[1].spare[700]), len(ex[1].spare[10]); once != 0 || again != 1 || ex[1].spared != 10 {
+		t.Errorf("of rows that came once %d are kept, of three that came after each other %d, %d values", once, again, ex[1].spared)
+	}
+}
+
 // waits has a piece wait for rows, and returns what becomes of that.
 func waits(ctx context.Context, e *Exchange, from, to int) <-chan error {
 	failed := make(chan error, 1)

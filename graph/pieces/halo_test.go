@@ -40,6 +40,32 @@ func TestHalo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var out []int64
+		var classes [2][]graph.DegreeClass
+		for _, row := range in {
+			for _, e := range row {
+				out = append(out, int64(e.source))
+			}
+		}
+		slices.Sort(out)
+		for v, row := range in {
+			at, _ := slices.BinarySearch(out, int64(v))
+			next, _ := slices.BinarySearch(out, int64(v)+1)
+			for i, n := range []int{len(row), next - at} {
+				k := 0
+				for n>>k > 0 {
+					k++
+				}
+				for len(classes[i]) <= k {
+					classes[i] = append(classes[i], graph.DegreeClass{})
+				}
+				classes[i][k].Nodes++
+				classes[i][k].Edges += int64(n)
+			}
+		}
+		if !slices.Equal(sum.InDegrees, classes[0]) || !slices.Equal(sum.OutDegrees, classes[1]) || slices.Equal(classes[0], classes[1]) {
+			t.Errorf("%s: degrees %v and %v, want %v", method, sum.InDegrees, sum.OutDegrees, classes)
+		}
 		active := map[uint32]bool{} // by the graph's ids, of a layer's destinations
 		for _, v := range ds.Train {
 			active[v] = true

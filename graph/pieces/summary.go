@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -19,6 +20,10 @@ type Summary struct {
 	Reads    [][]int64    `json:"reads"`  // of each piece, how many masters of each other one its edges come from
 	Active   [][][]int64  `json:"active"` // Reads of a model's last layer, the one before and so on, of rows alone that outputs of training nodes depend on
 	Values   *NodeSummary `json:"node_values,omitempty"`
+
+	// Of all nodes, where edges lie with their targets; nil: not counted.
+	InDegrees  []graph.DegreeClass `json:"in_degrees,omitempty"`
+	OutDegrees []graph.DegreeClass `json:"out_degrees,omitempty"`
 }
 
 // NodeSummary says what the pieces hold of a node.
@@ -50,6 +55,13 @@ func (s *Summary) Check() error {
 				if n < 0 || q < len(s.Reads[i]) && n > s.Reads[i][q] {
 					return fmt.Errorf("pieces: piece %d reads %d masters of piece %d for training nodes, and %d in all", i, n, q, s.Reads[i][q])
 				}
+			}
+		}
+	}
+	for what, classes := range map[string][]graph.DegreeClass{"in": s.InDegrees, "out": s.OutDegrees} {
+		for k, c := range classes {
+			if c.Nodes < 0 || c.Nodes > s.Nodes || c.Nodes == 0 && c.Edges != 0 || c.Nodes > 0 && (c.Edges < 0 || bits.Len64(uint64(c.Edges/c.Nodes)) != k) {
+				return fmt.Errorf("pieces: %d nodes have %d edges %s, each a number of %d binary digits", c.Nodes, c.Edges, what, k)
 			}
 		}
 	}
@@ -168,6 +180,9 @@ func (s *Set) Summary(ctx context.Context) (*Summary, error) {
 			reads[q], at = int64(end-at), end
 		}
 		sum.Reads = append(sum.Reads, reads)
+		if sum.EdgesLie == EdgesAtTarget {
+			sum.InDegrees, sum.OutDegrees = p.In.CountDegrees(sum.InDegrees), p.Out.CountDegrees(sum.OutDegrees)
+		}
 		f, l := p.Dataset().NodeFeatures, p.Dataset().Labels
 		if f == nil || l == nil {
 			return nil
