@@ -74,8 +74,11 @@ func splitShares(s string) (shares [3]float64, err error) {
 			break
 		}
 	}
-	if err != nil || len(parts) != 3 || !(sum > 0) {
+	if err != nil || len(parts) != 3 {
 		return shares, fmt.Errorf("graph: --split: %q is not three shares like 60/20/20", clip(s))
+	}
+	if !slices.ContainsFunc([]float64{1, 10, 100}, func(all float64) bool { return math.Abs(sum-all) <= 1e-3*all }) {
+		return shares, fmt.Errorf("graph: --split: the shares %s are %g in all, and have to be 100 (60/20/20), 10 (8/1/1) or 1 (0.6/0.2/0.2)", clip(s), sum)
 	}
 	for i := range shares {
 		shares[i] /= sum

@@ -229,6 +229,8 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"a number":             {"id,price\na,12\nb,cheap\n", Options{Label: "price:number"}, `line 3: a label: "cheap" is not a number; leave :number off`},
 		"a label that is text": {"id,price\na,12\nb,3\n", Options{Label: "price:text"}, "numbers to predict (price:number)"},
 		"no shares":            {"id,x\na,1\nb,1\n", Options{Split: "random:60/40"}, "60/20/20"},
+		"too large shares":     {"id,x\na,1\nb,1\n", Options{Split: "random:60/20/30"}, "60/20/30 are 110 in all"},
+		"too small shares":     {"id,x\na,1\nb,1\n", Options{Split: "random:60/20/10:stratified"}, "60/20/10 are 90 in all"},
 	} {
 		err := Import(t.Context(), files{"edges.csv": edges, "nodes.csv": c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -297,7 +299,7 @@ func TestDrawnSplits(t *testing.T) {
 	}
 	one := draw("random:60/20/20:stratified", 1)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
-	again, other, timed := draw("random:60/20/20:stratified", 1), draw("random:60/20/20:stratified", 2), draw("time:time:50/25/25", 0)
+	again, other, timed := draw("random:60/20/20:stratified", 1), draw("random:60/20/20:stratified", 2), draw("time:time:5/2.5/2.5", 0)
 	if !slices.Equal(one.Train, again.Train) || slices.Equal(one.Train, other.Train) || one.Fingerprint != again.Fingerprint {
 		t.Error("the split does not follow from the seed alone")
 	}
