@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,9 +48,19 @@ func trainAs(t *testing.T, store membership.Store, n int, want string, config fu
 	if slices.Max(ends) == 0 { // who came after the last step has none
 		t.Errorf("%d nodes: no lineage", n)
 	}
-	p, _ = all[0].team.Published()
 	for _, x := range all {
 		x.exit(t)
+	}
+	entries, _, err := store.List(t.Context(), "") // what a node has heard of may be older
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Key, "/checkpoint") {
+			if err := json.Unmarshal(e.Value, &p); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	return p
 }

@@ -104,7 +104,7 @@ func (c *State) Save(dir string, keep int, l *compute.Layout) error {
 	return Prune(dir, path, keep)
 }
 
-// Prune leaves the newest keep checkpoints, of which path is one.
+// Prune leaves the newest keep checkpoints, of which path is one, and of those that several groups wrote of a step the newest group's.
 func Prune(dir, path string, keep int) error {
 	all, err := List(dir)
 	if err != nil {
@@ -112,7 +112,14 @@ func Prune(dir, path string, keep int) error {
 	}
 	// Newer ones are damaged: the run was resumed from an older one.
 	all = all[max(slices.Index(all, path), 0):]
-	for _, old := range all[min(keep, len(all)):] {
+	left, last := 0, ""
+	for _, old := range all {
+		step, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(old), Suffix), "-g")
+		again := step == last
+		if last = step; !again && left < keep {
+			left++
+			continue
+		}
 		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("checkpoint: an old one: %w", err)
 		}

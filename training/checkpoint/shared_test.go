@@ -26,3 +26,20 @@ func TestSweep(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// Of the newest steps one file each is left: of a step that two groups wrote the newer group's.
+func TestPruneOfGroups(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range [][2]int64{{19, 4}, {38, 5}, {38, 6}, {57, 6}, {57, 7}, {57, 9}, {76, 7}} {
+		if err := os.WriteFile(SharedPath(dir, c[0], c[1]), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Prune(dir, SharedPath(dir, 57, 9), 2); err != nil {
+		t.Fatal(err)
+	}
+	left, err := List(dir)
+	if want := []string{SharedPath(dir, 76, 7), SharedPath(dir, 57, 9), SharedPath(dir, 38, 6)}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
