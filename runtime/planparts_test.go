@@ -9,6 +9,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -123,6 +124,8 @@ func TestTryPartsRefuses(t *testing.T) {
 		"reads":        func(s *pieces.Summary) { s.Reads = [][]int64{{0, 1}, {2, 0}} },
 		"of 9001":      func(s *pieces.Summary) { s.Nodes++ },
 		"report of 2":  func(s *pieces.Summary) { s.Reads = s.Reads[:1] },
+		"7 edges in, each a number of 4 binary digits": func(s *pieces.Summary) { s.InDegrees = []graph.DegreeClass{4: {Nodes: 1, Edges: 7}} },
+		"-1 nodes have 0 edges out":                    func(s *pieces.Summary) { s.OutDegrees = []graph.DegreeClass{{Nodes: -1}} },
 	} {
 		other := *sum
 		change(&other)

@@ -69,6 +69,8 @@ const (
 	batch = 4 << 20
 	// maxParcels is how many messages an answer tells of.
 	maxParcels = 1024
+	// maxAsked is how many sizes of messages are known to have come. Batches that differ have ever new ones.
+	maxAsked = 1 << 16
 )
 
 // Exchange implements compute.Exchange. Methods may be called by several goroutines.
@@ -158,7 +160,7 @@ func (e *Exchange) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
-	e.slots, e.held, e.spare, e.loads = map[key]*slot{}, map[string]int{}, map[int][][]float32{}, nil
+	e.slots, e.held, e.spare, e.asked, e.loads = map[key]*slot{}, map[string]int{}, map[int][][]float32{}, map[int]int{}, nil
 	for _, q := range e.queues {
 		q.untold, q.left = nil, map[key]parcel{}
 	}
@@ -286,6 +288,9 @@ func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows
 func (e *Exchange) memory(n int) []float32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(e.asked) >= maxAsked {
+		clear(e.asked)
+	}
 	e.asked[n]++
 	last := len(e.spare[n]) - 1
 	if last < 0 {

@@ -190,6 +190,12 @@ func TestSpare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for n := range maxAsked {
+		ex[0].asked[n] = 1
+	}
+	if ex[0].memory(maxAsked); len(ex[0].asked) != 1 {
+		t.Errorf("%d sizes are known", len(ex[0].asked))
+	}
 	ex[1].mu.Lock()
 	defer ex[1].mu.Unlock()
 	if once, again := len(ex[1].spare[700]), len(ex[1].spare[10]); once != 0 || again != 1 || ex[1].spared != 10 {

@@ -91,7 +91,7 @@ func mostMemory(t testing.TB, f files) int64 {
 	if err := Import(t.Context(), src, filepath.Join(t.TempDir(), "store"), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	return 2*(allocated()-before) + 72<<20
+	return 2*(allocated()-before) + 68<<20
 }
 
 // What a few bytes ask for is refused before it is made, and the error says how
